@@ -1,0 +1,133 @@
+"""Every directory and file the program owns or reads; nothing else builds such a path.
+
+``LOCALSPEC_HOME`` moves all of localspec's own directories below one root (tests use it). Model
+files live in the Hugging Face cache, so that other programs share them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+APP = "localspec"
+
+
+def _own(kind: str) -> Path:
+    root = os.environ.get("LOCALSPEC_HOME")
+    if root:
+        return Path(root).expanduser() / kind
+    found = {
+        "config": platformdirs.user_config_path,
+        "data": platformdirs.user_data_path,
+        "cache": platformdirs.user_cache_path,
+        "log": platformdirs.user_log_path,
+    }[kind]
+    return found(APP, appauthor=False)
+
+
+def config_dir() -> Path:
+    """The user's settings, profiles and catalog."""
+    return _own("config")
+
+
+def config_file() -> Path:
+    """The user's settings file; it need not exist."""
+    return config_dir() / "config.yaml"
+
+
+def user_profiles_dir() -> Path:
+    """Profiles that add to or replace the shipped ones."""
+    return config_dir() / "profiles"
+
+
+def user_catalog_file() -> Path:
+    """The user's own models and pairs; it need not exist."""
+    return config_dir() / "models.yaml"
+
+
+def data_dir() -> Path:
+    """Saved chats, learned costs, history index."""
+    return _own("data")
+
+
+def chats_file() -> Path:
+    """The database of saved chats."""
+    return data_dir() / "chats.sqlite3"
+
+
+def learned_dir() -> Path:
+    """What was measured about speed on this machine; deleting it is harmless."""
+    return data_dir() / "learned"
+
+
+def history_dir() -> Path:
+    """The index of earlier texts that the history drafter reads."""
+    return data_dir() / "history"
+
+
+def cache_dir() -> Path:
+    """Anything that can be made again."""
+    return _own("cache")
+
+
+def log_file() -> Path:
+    """Where llama.cpp's own messages and our warnings go."""
+    return _own("log") / "localspec.log"
+
+
+def hub_cache() -> Path:
+    """The Hugging Face cache, found the way huggingface_hub and llama.cpp find it."""
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(name):
+            return Path(os.environ[name]).expanduser()
+    if os.environ.get("HF_HOME"):
+        return Path(os.environ["HF_HOME"]).expanduser() / "hub"
+    base = os.environ.get("XDG_CACHE_HOME")
+    root = Path(base).expanduser() if base else Path.home() / ".cache"
+    return root / "huggingface" / "hub"
+
+
+def _shipped(name: str) -> Path:
+    """A top-level file of the repository, which a wheel carries below ``localspec/data``."""
+    inside = Path(__file__).parent / "data" / name
+    return inside if inside.exists() else Path(__file__).parent.parent / name
+
+
+def catalog_file() -> Path:
+    """The shipped catalog, ``models.yaml``."""
+    return _shipped("models.yaml")
+
+
+def profiles_dir() -> Path:
+    """The shipped profiles."""
+    return _shipped("profiles")
+
+
+def make_private_dir(path: Path) -> Path:
+    """Make ``path`` (and its parents); a directory that we make is readable by its owner only."""
+    if not path.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o700)
+    return path
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content`` in one step, readable by its owner only.
+
+    A reader sees the old file or the new one, never a part. Raises OSError.
+    """
+    make_private_dir(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,1 @@
+"""Speculative decoding itself: pure Python and numpy, no llama.cpp, no files, no screen."""

@@ -1,0 +1,210 @@
+"""The protocols between the engine and what it drives: drafter, pacer, target and sampler.
+
+``llama`` satisfies ``Decoder`` and ``Sampler``; the scripted fakes of ``localspec.spec.fakes`` do
+too, and the replay bench satisfies them with recorded traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Row = npt.NDArray[np.float32]
+"""Logits over the whole vocabulary, shape [n_vocab]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dist:
+    """A sparse distribution: ``probs[i]`` is the probability of token ``ids[i]``; the rest is 0.
+
+    ``ids`` int32 [k], ``probs`` float64 [k], summing to 1; no order is promised.
+    """
+
+    ids: npt.NDArray[np.int32]
+    probs: npt.NDArray[np.float64]
+
+    def of(self, token: int) -> float:
+        """The probability of ``token``."""
+        found = np.flatnonzero(self.ids == token)
+        return float(self.probs[found[0]]) if found.size else 0.0
+
+
+@dataclass(slots=True)
+class Draft:
+    """Guessed tokens. ``confidence[i]`` is the drafter's own probability that ``tokens[i]`` is
+    right given the ones before. ``dists`` are the distributions they were drawn from, or None for a
+    point mass (lookup, or a greedy draft)."""
+
+    tokens: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+    dists: list[Dist] | None = None
+
+    def cut(self, n: int) -> None:
+        """Keep the first ``n`` tokens."""
+        del self.tokens[n:], self.confidence[n:]
+        if self.dists is not None:
+            del self.dists[n:]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a drafter could do at this place, before it has done anything that costs.
+
+    ``evidence``: for lookup-like drafters the length of the match in tokens (0: nothing to
+    propose); for model drafters 1. ``lag``: tokens its cache is behind (a prompt pass to pay for).
+    ``available``: how many tokens it could propose at most here (a copy may be shorter than asked).
+    """
+
+    drafter: str
+    evidence: int
+    lag: int = 0
+    available: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """Free learning: at one committed token a drafter with this evidence would have proposed a
+    first token, and it would have been right (``hit``) or not."""
+
+    drafter: str
+    evidence: int
+    hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the pacer wants: ``drafter`` (``events.PLAIN`` for none), at most ``n`` draft tokens."""
+
+    drafter: str
+    n: int
+    reason: str
+
+
+More = Callable[[int, float], bool]
+"""``more(n_so_far, confidence_of_the_last)``: shall a model drafter draft another token?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one step cost and brought. Times in seconds.
+
+    ``width`` = verified + 1 rows in one target decode. ``catchup_s``/``n_catchup``: the drafter's
+    prompt pass in this step. ``draft_s``: the draft decodes themselves, ``n_draft_decodes`` of
+    them. ``promised``: the confidences of the verified tokens. ``n_emitted`` tokens were kept.
+    """
+
+    drafter: str
+    evidence: int
+    width: int
+    verify_s: float
+    n_drafted: int
+    n_verified: int
+    n_accepted: int
+    n_emitted: int
+    promised: tuple[float, ...] = ()
+    draft_s: float = 0.0
+    n_draft_decodes: int = 0
+    catchup_s: float = 0.0
+    n_catchup: int = 0
+    n_context: int = 0
+    """Committed tokens before the step: costs grow with the context."""
+
+
+class Drafter(Protocol):
+    """Something that guesses the next tokens. It keeps no statistics; the engine does."""
+
+    name: str
+
+    def begin(self, tokens: Sequence[int], sampler: Sampler) -> None:
+        """A new answer starts after ``tokens`` (the whole committed sequence).
+
+        What the drafter holds that is not a prefix of ``tokens`` is forgotten. ``sampler`` is a
+        fork of the target's chain for the drafter's own use. Must be cheap: no decode.
+        """
+
+    def offer(self) -> Offer | None:
+        """What it could do now; None when it has nothing or is out of order."""
+
+    def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
+        """Up to ``limit`` tokens. May be empty. ``cancelled`` is asked before each decode."""
+
+    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+        """``tokens`` were emitted. Returns what it would have guessed at each (if that is free)."""
+
+    def costs(self) -> tuple[float, int, float, int]:
+        """Of the last ``propose``: (draft_s, n_draft_decodes, catchup_s, n_catchup)."""
+
+
+class Pacer(Protocol):
+    """Decides before every step which drafter and how many tokens, and learns after it."""
+
+    def begin(self, n_prompt: int, n_prefilled: int, prefill_s: float) -> None:
+        """A new answer. ``n_prefilled`` prompt tokens were decoded in ``prefill_s`` seconds."""
+
+    def choose(self, offers: Sequence[Offer], room: int) -> Choice:
+        """``room``: the most draft tokens that the context and max_tokens leave (may be 0)."""
+
+    def more(self, n_so_far: int, confidence: float) -> bool:
+        """Asked by a model drafter after each drafted token of the current choice."""
+
+    def n_to_verify(self, draft: Draft) -> int:
+        """How many of the drafted tokens are worth verifying (0 .. len)."""
+
+    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+        """After each step."""
+
+    def baseline_step_s(self) -> float | None:
+        """Seconds that one plain decode takes now, as measured in this run; None if unknown."""
+
+
+class Decoder(Protocol):
+    """One sequence in one model context (the target, or the draft model)."""
+
+    n_ctx: int
+    n_vocab: int
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens whose keys and values are in the cache."""
+
+    def decode(self, tokens: Sequence[int], n_rows: int) -> None:
+        """Append ``tokens`` to the cache; keep logits for the last ``n_rows`` of them.
+
+        Raises DecodeError (the cache is then as before the call) or Interrupted.
+        """
+
+    def row(self, index: int) -> Row:
+        """Logits of row ``index`` (0 .. n_rows-1) of the last decode; valid until the next."""
+
+    def rollback(self, n_keep: int) -> bool:
+        """Forget all but the first ``n_keep`` tokens. False: not possible, nothing changed."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class Sampler(Protocol):
+    """The whole sampler chain with its history (penalties, grammar)."""
+
+    greedy: bool
+    """True: the best token is taken and ``distribution`` is not used."""
+
+    def best(self, row: Row) -> int:
+        """The most probable token after the chain."""
+
+    def distribution(self, row: Row) -> Dist:
+        """The distribution after the chain, given the tokens accepted so far."""
+
+    def accept(self, token: int) -> None:
+        """``token`` is now part of the text."""
+
+    def fork(self) -> Sampler:
+        """An independent copy with the same history."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it
+    """A decode was stopped by the user. The cache holds a prefix of what was asked for."""

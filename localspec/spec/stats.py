@@ -1,0 +1,117 @@
+"""Every number about an answer that a user sees comes from here.
+
+The conventions are the field's: acceptance = accepted / verified draft tokens, and the target's own
+token of each step (bonus or correction) counts in neither; mean accepted length = emitted tokens
+per step; per-position acceptance is the unconditional rate over all steps that verified anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localspec.spec.events import Step
+
+PLAIN_NAME = "none"
+
+
+@dataclass(slots=True)
+class DrafterStats:
+    """What one drafter did in one answer. ``seconds``: all its decodes, catching up included."""
+
+    n_drafted: int = 0
+    n_verified: int = 0
+    n_accepted: int = 0
+    seconds: float = 0.0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / verified, or None when nothing was verified."""
+        return self.n_accepted / self.n_verified if self.n_verified else None
+
+
+@dataclass(slots=True)
+class Stats:
+    """Running totals of one answer. Times in seconds of wall clock.
+
+    ``prompt_s``: the target's prompt pass. ``first_token_s``: from the question to the first token.
+    ``generate_s``: from the first token's step to the end, drafting included. ``baseline_step_s``:
+    what one plain decode takes, measured in the same answer (None when none was measured).
+    """
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    prompt_s: float = 0.0
+    first_token_s: float | None = None
+    generate_s: float = 0.0
+    n_tokens: int = 0
+    n_steps: int = 0
+    n_drafted: int = 0
+    n_verified: int = 0
+    n_accepted: int = 0
+    baseline_step_s: float | None = None
+    drafters: dict[str, DrafterStats] = field(default_factory=dict)
+    verified_at: list[int] = field(default_factory=list)
+    """verified_at[i]: steps that verified a draft token at position i."""
+    accepted_at: list[int] = field(default_factory=list)
+
+    def add(self, step: Step) -> None:
+        """Count one step. Its time is added by the engine, which owns the clock."""
+        self.n_steps += 1
+        self.n_tokens += len(step.tokens)
+        self.n_drafted += step.n_drafted
+        self.n_verified += step.n_verified
+        self.n_accepted += step.n_accepted
+        if step.drafter != PLAIN_NAME:
+            mine = self.drafters.setdefault(step.drafter, DrafterStats())
+            mine.n_drafted += step.n_drafted
+            mine.n_verified += step.n_verified
+            mine.n_accepted += step.n_accepted
+            mine.seconds += step.draft_s
+        while len(self.verified_at) < step.n_verified:
+            self.verified_at.append(0)
+            self.accepted_at.append(0)
+        for position in range(step.n_verified):
+            self.verified_at[position] += 1
+        for position in range(step.n_accepted):
+            self.accepted_at[position] += 1
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / verified, or None when nothing was verified."""
+        return self.n_accepted / self.n_verified if self.n_verified else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Emitted tokens per step."""
+        return self.n_tokens / self.n_steps if self.n_steps else None
+
+    @property
+    def per_position(self) -> list[float]:
+        """Share of all verifying steps in which the draft token at position i was accepted."""
+        steps = self.verified_at[0] if self.verified_at else 0
+        return [n / steps for n in self.accepted_at] if steps else []
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Emitted tokens per second of ``generate_s``."""
+        return self.n_tokens / self.generate_s if self.generate_s > 0 else None
+
+    @property
+    def baseline_tokens_per_s(self) -> float | None:
+        """What plain decoding would give, from plain steps measured in the same answer."""
+        return 1.0 / self.baseline_step_s if self.baseline_step_s else None
+
+    @property
+    def gain(self) -> float | None:
+        """Speed over plain decoding: 1.0 is equal, None when no baseline was measured."""
+        speed, baseline = self.tokens_per_s, self.baseline_tokens_per_s
+        return speed / baseline if speed and baseline else None
+
+    @property
+    def saved_s(self) -> float | None:
+        """Seconds saved so far against plain decoding (negative: lost)."""
+        if self.baseline_step_s is None:
+            return None
+        return self.n_tokens * self.baseline_step_s - self.generate_s
