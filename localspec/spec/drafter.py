@@ -142,8 +142,13 @@ class Drafter(Protocol):
 class Pacer(Protocol):
     """Decides before every step which drafter and how many tokens, and learns after it."""
 
-    def begin(self, n_prompt: int, n_prefilled: int, prefill_s: float) -> None:
-        """A new answer. ``n_prefilled`` prompt tokens were decoded in ``prefill_s`` seconds."""
+    def begin(
+        self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0
+    ) -> None:
+        """A new answer. ``n_prefilled`` prompt tokens were decoded in ``prefill_s`` seconds.
+
+        ``temperature`` is the target's: above 0 a model drafter's tokens are drawn, not the best.
+        """
 
     def choose(self, offers: Sequence[Offer], room: int) -> Choice:
         """``room``: the most draft tokens that the context and max_tokens leave (may be 0)."""
