@@ -1,0 +1,73 @@
+"""Sizes of the tensor types that llama.cpp knows (``ggml-common.h``: the block structures)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GgmlType:
+    """``n_block`` weights of a row are stored together in ``n_bytes`` bytes."""
+
+    name: str
+    n_block: int
+    n_bytes: int
+
+    def tensor_bytes(self, shape: Sequence[int]) -> int:
+        """Bytes of a tensor; the first dimension is a row.
+
+        Raises ValueError when a row is not a whole number of blocks.
+        """
+        row = shape[0] if shape else 1
+        if row % self.n_block:
+            raise ValueError(f"rows of {row} are not whole blocks of {self.n_block}")
+        total = row // self.n_block * self.n_bytes
+        for extent in shape[1:]:
+            total *= extent
+        return total
+
+
+_TABLE: dict[int, tuple[str, int, int]] = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+    40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+    42: ("Q2_0", 64, 18),
+}
+
+TYPES: dict[int, GgmlType] = {number: GgmlType(*row) for number, row in _TABLE.items()}
+"""By the number that a GGUF file stores. A number that is not here was removed or is newer."""
+
+BY_NAME: dict[str, GgmlType] = {kind.name: kind for kind in TYPES.values()}
+"""By name, in capitals, as llama.cpp prints it."""
