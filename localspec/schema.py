@@ -148,10 +148,10 @@ def _annotated(node: Node, hint: Any, marks: tuple[Any, ...], setting: str) -> A
 
 def _span(mark: Range) -> str:
     if mark.high == math.inf:
-        return f"it must be at least {mark.low:g}"
+        return f"it must be at least {mark.low:.12g}"
     if mark.low == -math.inf:
-        return f"it must be at most {mark.high:g}"
-    return f"it must be between {mark.low:g} and {mark.high:g}"
+        return f"it must be at most {mark.high:.12g}"
+    return f"it must be between {mark.low:.12g} and {mark.high:.12g}"
 
 
 def _allows_none(hint: Any) -> bool:
