@@ -221,7 +221,7 @@ class Reader:
         numbers, guessed = self._numbers(entry, node)
         stated = {key for key in node.entries if key != "numbers"} | numbers.keys()
         if "shards" in node.entries:
-            stated |= {key for shard in entry.shards for key in ("bytes", "sha256") if key}
+            stated |= {"bytes", "sha256"}
         _check_guesses(node, entry.guessed, stated, _GUESSABLE)
         _check_source(node, entry)
         gated: Gated = "unknown" if entry.gated == "unknown" else "yes" if entry.gated else "no"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import re
 import types
@@ -75,6 +76,11 @@ def read(node: Node, schema: type[T], *, base: T | None = None, what: str = "set
 
 def hints_of(schema: type[Any]) -> dict[str, Any]:
     """The type hints of a dataclass, with ``Annotated`` kept."""
+    return _hints_of(schema)
+
+
+@functools.cache  # working them out takes longer than reading a whole catalog
+def _hints_of(schema: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(schema, include_extras=True)
 
 
