@@ -76,7 +76,7 @@ def read(node: Node, schema: type[T], *, base: T | None = None, what: str = "set
 
 def hints_of(schema: type[Any]) -> dict[str, Any]:
     """The type hints of a dataclass, with ``Annotated`` kept."""
-    return _hints_of(schema)
+    return _hints_of(schema)  # type: ignore[arg-type]  # mypy: classes are not Hashable
 
 
 @functools.cache  # working them out takes longer than reading a whole catalog
