@@ -1,12 +1,37 @@
-"""What steps cost, learned while they run. Everything is relative to one plain target decode."""
+"""What steps cost, learned while they run.
+
+Costs are relative: one plain decode of the target is 1, so that a slower or busier machine moves
+all figures together. ``scale_s`` says what 1 is in seconds at the moment.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 RECENT = 7
 """Times whose median is the scale: enough to ignore a stall, few enough to follow the context."""
+MIN_WEIGHT = 0.05
+"""A new measurement never counts for less, so that estimates follow a machine that changes."""
+CLIP_LOW, CLIP_HIGH = 1 / 1.6, 1.3
+"""A measurement moves an estimate as if it lay within these factors of it: noise only adds time, so
+a surprisingly cheap step tells more than a surprisingly dear one."""
+MAX_WIDTH = 128
+"""Wider decodes are never asked for."""
+FIRST_WIDTH = 4
+"""The widest decode that may be tried before anything was measured."""
+NARROW = 4
+RETRY_PER_DECODE = 1 / 512
+RETRY_MOST = 0.3
+"""A narrow width not measured for long is made to look cheaper, slowly and up to this share: one
+bad measurement is never final."""
+MIN_PREFILLED = 8
+"""Fewer prompt tokens say nothing about the prompt rate."""
+DEFAULT_PROMPT_RATE = 0.35
+"""Time per prompt token over one plain decode, while unknown: rather dear (a CPU)."""
 
 
 class Baseline:
@@ -24,3 +49,160 @@ class Baseline:
     def step_s(self) -> float | None:
         """The median in seconds; None before the first plain decode."""
         return median(self._recent) if self._recent else None
+
+
+@dataclass(slots=True)
+class Estimate:
+    """A running mean that noise moves little: ``value`` after ``n`` measurements (0: a guess)."""
+
+    value: float
+    n: int = 0
+
+    def add(self, value: float) -> None:
+        """One more measurement."""
+        if self.n == 0:
+            self.value = value
+        else:
+            clipped = min(max(value, self.value * CLIP_LOW), self.value * CLIP_HIGH)
+            weight = min(1.0, max(MIN_WEIGHT, 1 / (self.n + 0.5)))
+            self.value += weight * (clipped - self.value)
+        self.n += 1
+
+
+@dataclass(slots=True)
+class DraftCosts:
+    """What a model drafter costs, in plain target decodes: the first decode of a step, each
+    further one, and each token that it must catch up."""
+
+    first: Estimate
+    next: Estimate
+    lag: Estimate
+
+    @classmethod
+    def guess(cls, ratio: float) -> DraftCosts:
+        """Before anything was measured: ``ratio`` is one draft decode over one target decode."""
+        return cls(Estimate(ratio), Estimate(ratio), Estimate(ratio * DEFAULT_PROMPT_RATE))
+
+    def guess_lag(self, prompt_rate: float) -> None:
+        """The draft's prompt rate is taken to be like the target's, until it is measured."""
+        if self.lag.n == 0:
+            self.lag.value = self.next.value * prompt_rate
+
+    def measured(self) -> tuple[float, float, float, int]:
+        """(first, next, lag, measurements), as in ``Learned``."""
+        return self.first.value, self.next.value, self.lag.value, self.first.n
+
+    def learn(self, draft: float, n_decodes: int, catchup: float, n_catchup: int) -> None:
+        """One step's draft decodes and catching up, in plain target decodes."""
+        if n_catchup > 0:
+            self.lag.add(catchup / n_catchup)
+        if n_decodes == 1:
+            self.first.add(draft)
+        elif n_decodes > 1:
+            # The sum is known, not its parts: both are moved by the same factor.
+            factor = draft / (self.first.value + (n_decodes - 1) * self.next.value)
+            self.first.add(self.first.value * factor)
+            self.next.add(self.next.value * factor)
+
+
+@dataclass(slots=True)
+class Learned:
+    """What is worth keeping from run to run; plain data, which ``localspec.learned`` stores.
+
+    ``widths``: width -> (cost relative to width 1, measurements). ``drafts``: model drafter ->
+    (first, next, lag, measurements), relative as well. ``trust``: model drafter -> (accepted,
+    claimed) tokens, weighted. ``prompt_rate``: time per prompt token over one plain decode.
+    """
+
+    widths: dict[int, tuple[float, int]] = field(default_factory=dict)
+    drafts: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
+    trust: dict[str, tuple[float, float]] = field(default_factory=dict)
+    prompt_rate: float | None = None
+
+
+class TargetCosts:
+    """What a target decode costs by width: measured where it was measured, guessed elsewhere."""
+
+    def __init__(self, learned: Learned | None = None) -> None:
+        self._widths = {1: Estimate(1.0, 1)}
+        self._seen_at = {1: 0}
+        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._n_decodes = 0
+        self._table: list[float] = []
+        self.prompt_rate = DEFAULT_PROMPT_RATE
+        if learned is not None:
+            for width, (value, n) in learned.widths.items():
+                if width > 1:
+                    # Trusted, but moved by a few measurements: the machine may have changed.
+                    self._widths[width] = Estimate(value, min(n, 8))
+                    self._seen_at[width] = 0
+            if learned.prompt_rate is not None:
+                self.prompt_rate = learned.prompt_rate
+
+    @property
+    def scale_s(self) -> float | None:
+        """Seconds of one plain decode at the moment; None before the first decode."""
+        return median(self._recent) if self._recent else None
+
+    @property
+    def widest(self) -> int:
+        """The widest width that was measured."""
+        return max(self._widths)
+
+    def measured(self) -> dict[int, tuple[float, int]]:
+        """width -> (cost relative to width 1, number of measurements), as in ``Learned``."""
+        return {width: (e.value, e.n) for width, e in self._widths.items()}
+
+    def prefilled(self, n_tokens: int, seconds: float) -> None:
+        """The prompt pass: what a token costs in a very wide decode. Needs a known scale."""
+        scale = self.scale_s
+        if n_tokens >= MIN_PREFILLED and scale:
+            self.prompt_rate = min(1.0, seconds / n_tokens / scale)
+            self._table.clear()
+
+    def learn(self, width: int, seconds: float) -> float:
+        """One decode. Returns its cost in plain decodes, as it is accounted for."""
+        if seconds <= 0:
+            return 0.0
+        self._n_decodes += 1
+        scale = self.scale_s
+        if width == 1:
+            self._recent.append(seconds)
+        elif scale is not None:
+            self._widths.setdefault(width, Estimate(0.0)).add(seconds / scale)
+            self._recent.append(seconds / self._widths[width].value)
+        self._seen_at[width] = self._n_decodes
+        self._table.clear()
+        return seconds / (scale or seconds)
+
+    def __call__(self, width: int) -> float:
+        """Cost of one decode of ``width`` tokens, in plain decodes."""
+        if not self._table:
+            self._table = self._tabulate()
+        return self._table[min(width, MAX_WIDTH)]
+
+    def _tabulate(self) -> list[float]:
+        """Linear between the measured widths; beyond them the shape of the prior."""
+        known = sorted((width, self._now(width)) for width in self._widths)
+        table = [0.0] * (MAX_WIDTH + 1)
+        for (low, at_low), (high, at_high) in pairwise(known):
+            slope = (at_high - at_low) / (high - low)
+            for width in range(low, min(high, MAX_WIDTH + 1)):
+                table[width] = at_low + slope * (width - low)
+        last, at_last = known[-1]
+        factor = at_last / self._prior(last)
+        for width in range(last, MAX_WIDTH + 1):
+            table[width] = factor * self._prior(width)
+        return table
+
+    def _now(self, width: int) -> float:
+        value = self._widths[width].value
+        if not 1 < width <= NARROW:
+            return value
+        age = self._n_decodes - self._seen_at[width]
+        return max(1.0, value * (1 - min(RETRY_MOST, age * RETRY_PER_DECODE)))
+
+    def _prior(self, width: int) -> float:
+        """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
+        rate = self.prompt_rate
+        return min(width, max(1 + 3 * rate * math.pow(width - 1, 0.6), rate * width))

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
-from localspec.spec.costs import Baseline
+from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance
+from localspec.spec.costs import FIRST_WIDTH, Baseline, DraftCosts, Estimate, Learned, TargetCosts
 from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
 from localspec.spec.events import PLAIN
+from localspec.spec.planning import Drafted, Outlook, Plan, plan_copy
 
 N_BASELINE_FIRST = 3
 """Plain steps at the start of an answer in the fixed modes: the baseline they are shown against."""
@@ -100,3 +103,253 @@ class FixedPacer:
     def baseline_step_s(self) -> float | None:
         """Median seconds of the last plain decodes; None before the first."""
         return self._baseline.step_s
+
+
+PRICE_TOKENS = 32
+"""The price of a token is an average over about so many."""
+MARGIN = 0.03
+"""Plain decoding wins unless a draft is worth this much more."""
+MODEL_PREMIUM = 0.05
+MAX_MODEL_DRAFT = 16
+MAX_COPY = 63
+SMALL_LAG = 2
+"""A model drafter this little behind catches up in its first decode."""
+HORIZON = 48
+"""Tokens over which catching up must pay for itself."""
+STAKE, STAKE_PER_TOKEN = 10.0, 0.05
+"""The most that catching up may cost: so many plain decodes, more as the answer gets longer."""
+LOSS, LOSS_PER_TOKEN = 4.0, 0.02
+"""Plain decodes that drafting may have lost before the breaker opens."""
+PAUSE_TOKENS = 32
+PROBE_AFTER = 48
+"""Plain steps with nothing wider measured, after which a good match is used to measure."""
+PROBE_EVIDENCE = 4
+BASELINE_TOKENS = 96
+"""At the latest after so many tokens a plain step is taken, to see what plain decoding costs."""
+
+
+class Breaker:
+    """Switches drafting off for a while when it lost time; longer each time within an answer."""
+
+    def __init__(self) -> None:
+        self.saved = 0.0
+        self._balance = 0.0
+        self._pause = PAUSE_TOKENS
+        self._until = 0
+
+    def add(self, saved: float, n_tokens: int) -> None:
+        """A step saved so many plain decodes (negative: lost); ``n_tokens`` since the start."""
+        self.saved += saved
+        self._balance += saved
+        if self._balance < -(LOSS + LOSS_PER_TOKEN * n_tokens):
+            self._balance = 0.0
+            self._until = n_tokens + self._pause
+            self._pause *= 2
+
+    def is_open(self, n_tokens: int) -> bool:
+        """Is drafting off now?"""
+        return n_tokens < self._until
+
+
+class AutoPacer:
+    """Chooses what is expected to give the most tokens per second, from what was measured.
+
+    ``model_costs``: the drafters that run a model, with a first guess of what one of their decodes
+    costs in target decodes (the ratio of file sizes will do); all other drafters are taken to copy
+    text at no cost, with the length of the match as evidence. ``allowed``: drafters that may be
+    used (None: all). ``draft_max``: the longest draft allowed (None: the pacer's own limits).
+    """
+
+    def __init__(
+        self,
+        model_costs: Mapping[str, float],
+        learned: Learned | None = None,
+        allowed: Collection[str] | None = None,
+        draft_max: int | None = None,
+    ) -> None:
+        known = learned or Learned()
+        self._allowed = None if allowed is None else frozenset(allowed)
+        self._draft_max = MAX_COPY if draft_max is None else min(draft_max, MAX_COPY)
+        self._target = TargetCosts(known)
+        self._baseline = Baseline()
+        self._drafts = {name: _draft_costs(name, cost, known) for name, cost in model_costs.items()}
+        self._models = {
+            name: ModelAcceptance(*known.trust.get(name, (0.0, 0.0))) for name in model_costs
+        }
+        self._drafted: Drafted | None = None
+        self._chosen = PLAIN
+        self._limit = 0
+        self.begin(0, 0, 0.0)
+
+    def begin(
+        self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0
+    ) -> None:
+        """A new answer: what the last text taught about acceptance is forgotten, costs stay."""
+        self._prefill: tuple[int, float] | None = (n_prefilled, prefill_s)
+        self._copies: dict[str, CopyAcceptance] = {}
+        for model in self._models.values():
+            model.begin(temperature)
+        self._breaker = Breaker()
+        self._price = 1.0
+        self._missed = dict.fromkeys(self._models, 0.0)
+        self._n_tokens = 0
+        self._tokens_since_plain = 0
+        self._steps_since_wide = 0
+
+    def choose(self, offers: Sequence[Offer], room: int) -> Choice:
+        """The offer that is worth most, if it is worth clearly more than plain decoding."""
+        self._drafted = None
+        usable = [o for o in offers if self._allowed is None or o.drafter in self._allowed]
+        room = min(room, self._draft_max, max(FIRST_WIDTH, 2 * self._target.widest) - 1)
+        if not usable:
+            return Choice(PLAIN, 0, "nothing to propose here")
+        if room < 1:
+            return Choice(PLAIN, 0, "no room for drafted tokens")
+        if self._target.scale_s is None or self._tokens_since_plain >= BASELINE_TOKENS:
+            return Choice(PLAIN, 0, "measuring plain speed")
+        if self._breaker.is_open(self._n_tokens):
+            return Choice(PLAIN, 0, "paused, because drafting lost time lately")
+        choice = self._weigh(usable, room)
+        if choice.drafter in self._models:
+            self._drafted = Drafted(self._target, self._price)
+            self._chosen, self._limit = choice.drafter, choice.n
+        return choice
+
+    def more(self, n_so_far: int, confidence: float) -> bool:
+        """Is another token of the model worth more than to stop at the best place so far?"""
+        if self._drafted is None:
+            return False
+        model = self._models[self._chosen]
+        model.drafted(confidence)
+        self._drafted.add(model.chance(confidence))
+        go_on = self._drafted.go_on_value(
+            _outlook(model), self._drafts[self._chosen].next.value, self._limit
+        )
+        return go_on > self._drafted.stop_value
+
+    def n_to_verify(self, draft: Draft) -> int:
+        """All of a copy; of a model's draft as many as are worth a wider decode, perhaps none."""
+        if self._drafted is None:
+            return len(draft.tokens)
+        model = self._models[self._chosen]
+        for confidence in draft.confidence[self._drafted.n :]:  # those ``more`` did not see
+            model.drafted(confidence)
+            self._drafted.add(model.chance(confidence))
+        return min(self._drafted.n_best, len(draft.tokens))
+
+    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+        """Costs from the times, chances from what was accepted and what would have been."""
+        scale = self._learn_target(measured)
+        name, n_emitted = measured.drafter, measured.n_emitted
+        cost = self._target(measured.width)
+        if name in self._models and scale:
+            draft, catchup = measured.draft_s / scale, measured.catchup_s / scale
+            self._drafts[name].learn(draft, measured.n_draft_decodes, catchup, measured.n_catchup)
+            self._models[name].verified(measured.promised, measured.n_accepted)
+            self._missed[name] = 0.0
+            cost += draft + catchup
+        elif name != PLAIN and measured.n_verified:
+            self._copy(name).delivered(measured.evidence, measured.n_verified, measured.n_accepted)
+        for seen in hindsight:
+            if seen.drafter not in self._models:
+                self._copy(seen.drafter).observe(seen.evidence, seen.hit)
+        for other, model in self._models.items():
+            if other != name:
+                model.passed(n_emitted)
+        self._n_tokens += n_emitted
+        if n_emitted > 0:
+            self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
+            weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
+            self._price += weight * (min(1.0, cost / n_emitted) - self._price)
+
+    def baseline_step_s(self) -> float | None:
+        """Median seconds of the last plain decodes of this run; None before the first."""
+        return self._baseline.step_s
+
+    def learned(self) -> Learned:
+        """What is worth keeping for the next run."""
+        return Learned(
+            widths=self._target.measured(),
+            drafts={name: costs.measured() for name, costs in self._drafts.items()},
+            trust={name: (m.accepted, m.claimed) for name, m in self._models.items()},
+            prompt_rate=self._target.prompt_rate,
+        )
+
+    def _learn_target(self, measured: Measured) -> float | None:
+        """Seconds of one plain decode now."""
+        self._target.learn(measured.width, measured.verify_s)
+        if measured.width == 1:
+            self._baseline.add(measured.verify_s)
+            self._tokens_since_plain = 0
+            self._steps_since_wide += 1
+        else:
+            self._tokens_since_plain += measured.n_emitted
+            self._steps_since_wide = 0
+        if self._prefill is not None and self._target.scale_s:
+            self._target.prefilled(*self._prefill)
+            self._prefill = None
+            for costs in self._drafts.values():
+                costs.guess_lag(self._target.prompt_rate)
+        return self._target.scale_s
+
+    def _copy(self, name: str) -> CopyAcceptance:
+        return self._copies.setdefault(name, CopyAcceptance())
+
+    def _weigh(self, offers: Sequence[Offer], room: int) -> Choice:
+        best = Choice(PLAIN, 0, "no draft is expected to pay here")
+        worth = self._price - 1 + MARGIN
+        behind: list[tuple[Offer, Plan]] = []
+        for offer in offers:
+            limit = min(room, offer.available)
+            if offer.drafter not in self._models:
+                chances = self._copy(offer.drafter)
+                survival = chances.survival(offer.evidence, limit)
+                plan = plan_copy(survival, chances.factor, self._target, self._price)
+                reason = f"match of {offer.evidence}"
+            else:
+                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT))
+                reason = "sure enough of its tokens"
+                if offer.lag > SMALL_LAG:
+                    behind.append((offer, plan))
+                    continue
+            if plan.n and plan.value > worth:
+                expected = f"{plan.tokens:.1f} tokens expected for {plan.cost:.1f} decodes"
+                best, worth = Choice(offer.drafter, plan.n, f"{reason}: {expected}"), plan.value
+        for offer, plan in behind:
+            if plan.n and plan.value > worth and self._catches_up(offer, plan, plan.value - worth):
+                return Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
+        if best.n == 0 and self._steps_since_wide >= PROBE_AFTER:
+            for offer in offers:
+                if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
+                    n = min(room, offer.available, FIRST_WIDTH - 1)
+                    return Choice(offer.drafter, n, "measuring what a wider decode costs")
+        return best
+
+    def _plan_model(self, name: str, limit: int) -> Plan:
+        model, costs = self._models[name], self._drafts[name]
+        outlook = _outlook(model)
+        start = Drafted(self._target, self._price)
+        value = start.go_on_value(outlook, costs.next.value, limit)
+        value -= costs.first.value - costs.next.value + MODEL_PREMIUM
+        tokens = outlook.tokens(limit)
+        return Plan(limit, value, tokens, self._price * tokens - value)
+
+    def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
+        """Like ski rental: pay once what was missed, and what is to come, covers the price."""
+        price = self._drafts[offer.drafter].lag.value * (offer.lag - 1)
+        if price > STAKE + STAKE_PER_TOKEN * self._n_tokens + self._breaker.saved:
+            return False
+        self._missed[offer.drafter] += gain
+        return self._missed[offer.drafter] + gain * HORIZON / plan.tokens > price
+
+
+def _outlook(model: ModelAcceptance) -> Outlook:
+    return Outlook(model.share_sure, model.chance_sure, model.chance_unsure)
+
+
+def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:
+    if name in known.drafts:
+        first, following, lag, n = known.drafts[name]
+        n = min(n, 8)
+        return DraftCosts(Estimate(first, n), Estimate(following, n), Estimate(lag, n))
+    return DraftCosts.guess(guess)

@@ -1,0 +1,146 @@
+"""How likely drafted tokens are to be accepted, learned while they are."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+CLASS_STARTS = (1, 2, 3, 4, 5, 7, 10, 17, 32)
+"""Matches are told apart by length: 1, 2, 3, 4, 5-6, 7-9, 10-16, 17-31, 32 and more tokens."""
+CLASS_PRIORS = (0.30, 0.55, 0.63, 0.77, 0.79, 0.84, 0.83, 0.91, 0.94)
+PRIOR_WEIGHT = 16.0
+DECAY = 0.98
+"""What was seen counts for this much less with each new observation (about the last fifty)."""
+FACTOR_WEIGHT = 16.0
+
+SURE = 0.8
+"""A drafted token to which the draft model gives at least this probability is called sure."""
+TRUST_WEIGHT = 6.0
+SHAPE_WEIGHT = 16.0
+FORGET_AFTER = 256
+"""Committed tokens without a draft after which what was learned of a model is half forgotten."""
+
+
+class CopyAcceptance:
+    """For a drafter that copies (lookup, history): the chance of a token by length of match.
+
+    It learns from every committed token, drafted or not, because looking back is free.
+    """
+
+    def __init__(self) -> None:
+        self._right = [0.0] * len(CLASS_STARTS)
+        self._seen = [0.0] * len(CLASS_STARTS)
+        self._delivered = 0.0
+        self._promised = 0.0
+
+    def observe(self, evidence: int, hit: bool) -> None:
+        """With a match of this length the next token would have been right or wrong."""
+        at = _class_of(evidence)
+        self._right[at] = self._right[at] * DECAY + hit
+        self._seen[at] = self._seen[at] * DECAY + 1
+
+    def delivered(self, evidence: int, n_verified: int, n_accepted: int) -> None:
+        """A copy of ``n_verified`` tokens was tried: compare with what was promised."""
+        decay = DECAY**n_verified
+        self._promised = self._promised * decay + sum(self.survival(evidence, n_verified))
+        self._delivered = self._delivered * decay + n_accepted
+
+    def of(self, evidence: int) -> float:
+        """The chance that the next token is right after a match of this length."""
+        at = _class_of(evidence)
+        return (CLASS_PRIORS[at] * PRIOR_WEIGHT + self._right[at]) / (PRIOR_WEIGHT + self._seen[at])
+
+    def survival(self, evidence: int, n: int) -> list[float]:
+        """survival[i]: the chance that the first i + 1 copied tokens are all right."""
+        chances = []
+        chance = 1.0
+        for position in range(n):
+            chance *= self.of(evidence + position)
+            chances.append(chance)
+        return chances
+
+    @property
+    def factor(self) -> float:
+        """Tokens delivered over tokens promised."""
+        return (FACTOR_WEIGHT + self._delivered) / (FACTOR_WEIGHT + self._promised)
+
+
+def _class_of(evidence: int) -> int:
+    return bisect_right(CLASS_STARTS, evidence) - 1
+
+
+class ModelAcceptance:
+    """For a drafter that gives probabilities: how far they can be trusted, and what to expect
+    before they are known.
+
+    ``trust`` = accepted over claimed corrects a pair that is over- or under-confident; it belongs
+    to the pair and is kept. The rest belongs to the text and starts afresh with each answer.
+    """
+
+    def __init__(self, accepted: float = 0.0, claimed: float = 0.0) -> None:
+        self.accepted = accepted
+        self.claimed = claimed
+        self.begin(temperature=0.0)
+
+    def begin(self, temperature: float) -> None:
+        """A new text. Above temperature 0 the draft's tokens are drawn."""
+        self._sampled = temperature > 0
+        self._n_sure, self._n_seen = 0.0, 0.0
+        self._share_prior = 0.60 - 0.2 * min(temperature, 1.0)
+        self._sure = [0.985 * SHAPE_WEIGHT, SHAPE_WEIGHT]
+        self._unsure = [0.65 * SHAPE_WEIGHT / 2, SHAPE_WEIGHT / 2]
+        self._idle = 0
+
+    @property
+    def trust(self) -> float:
+        """Accepted tokens over claimed ones."""
+        return (TRUST_WEIGHT + self.accepted) / (TRUST_WEIGHT + self.claimed)
+
+    def chance(self, confidence: float) -> float:
+        """The chance that a drafted token of this probability is accepted."""
+        return min(0.999, self.trust * self.claim(confidence))
+
+    def claim(self, confidence: float) -> float:
+        """The draft's own probability, read as acceptance. A drawn token is accepted with
+        min(1, p/q): an improbable one is not as bad as it looks."""
+        return max(confidence, 0.42 + 0.3 * confidence) if self._sampled else confidence
+
+    def drafted(self, confidence: float) -> None:
+        """A token with this probability was drafted."""
+        claim = self.claim(confidence)
+        sure = claim >= SURE
+        self._n_sure = self._n_sure * DECAY + sure
+        self._n_seen = self._n_seen * DECAY + 1
+        mean = self._sure if sure else self._unsure
+        mean[0] = mean[0] * DECAY + claim
+        mean[1] = mean[1] * DECAY + 1
+        self._idle = 0
+
+    def verified(self, confidences: tuple[float, ...], n_accepted: int) -> None:
+        """Tokens were verified; only those up to the first wrong one say anything."""
+        for position, confidence in enumerate(confidences[: n_accepted + 1]):
+            self.claimed = self.claimed * DECAY + self.claim(confidence)
+            self.accepted = self.accepted * DECAY + (position < n_accepted)
+
+    def passed(self, n_tokens: int) -> None:
+        """Tokens were committed without this drafter."""
+        self._idle += n_tokens
+        if self._idle >= FORGET_AFTER:
+            self._idle = 0
+            self._n_sure /= 2
+            self._n_seen /= 2
+
+    @property
+    def share_sure(self) -> float:
+        """Expected share of sure tokens."""
+        weight = SHAPE_WEIGHT / 2
+        return (self._share_prior * weight + self._n_sure) / (weight + self._n_seen)
+
+    @property
+    def chance_sure(self) -> float:
+        """Expected acceptance of a sure token."""
+        return min(0.999, self.trust * self._sure[0] / self._sure[1])
+
+    @property
+    def chance_unsure(self) -> float:
+        """Expected acceptance of an unsure token."""
+        return min(0.999, self.trust * self._unsure[0] / self._unsure[1])
