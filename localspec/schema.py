@@ -47,13 +47,18 @@ def read(node: Node, schema: type[T], *, base: T | None = None, what: str = "set
 
     A field that is not set keeps its value from ``base``, else its default; a field without
     default must be set. Names may be written with ``-`` for ``_``. A ValueError of the dataclass'
-    own ``__post_init__`` is reported with the place. ``what`` is what messages call a name.
+    own ``__post_init__`` is reported with the place. A field with the metadata
+    ``{"setting": False}`` cannot be set by a file. ``what`` is what messages call a name.
 
     Raises ConfigError.
     """
     if not isinstance(node, Mapping):
         raise ConfigError(f"{node.where}: expected names with values (name: value)")
-    fields = {field.name: field for field in dataclasses.fields(schema) if field.init}  # type: ignore[arg-type]
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(schema)  # type: ignore[arg-type]
+        if field.metadata.get("setting", True)
+    }
     hints = hints_of(schema)
     values: dict[str, Any] = {}
     for key, value in node.entries.items():

@@ -126,8 +126,8 @@ def detect(
 ) -> Hardware:
     """This machine (or the one that ``probe`` describes).
 
-    ``devices``: what llama.cpp reports (what is no GPU is left out); they are passed in because only
-    ``localspec.llama`` may ask it. ``python``: the interpreter named in install commands.
+    ``devices``: what llama.cpp reports, passed in because only ``localspec.llama`` may ask it; what
+    is no GPU is left out. ``python``: the interpreter named in install commands.
     """
     probe = here() if probe is None else probe
     ram = detect_ram(probe)
