@@ -79,8 +79,9 @@ class Profile:
         if not fitting:
             return None
         best = max(fitting, key=lambda pair: pair.memory)
-        need = f"the profile's choice from {size(best.memory)} on"
-        return best, f"{need if best.memory else "the profile's smallest choice"}; there is {words}"
+        if not best.memory:
+            return best, f"the profile's smallest choice; there is {words}"
+        return best, f"the profile's choice from {size(best.memory)} on; there is {words}"
 
 
 def load_profiles(shipped: Path | None = None, users: Path | None = None) -> dict[str, Profile]:
