@@ -14,7 +14,8 @@
     │   ├── AccessError            3   gated, private, expired or missing token
     │   ├── RateLimitError         3   the server asks us to wait
     │   ├── DiskSpaceError         3   it would not fit on the disk
-    │   └── IntegrityError         3   the bytes are not the promised ones
+    │   ├── IntegrityError         3   the bytes are not the promised ones
+    │   └── DownloadCancelledError 130 the user stopped it
     ├── MemoryPlanError            4   it would not fit into memory
     ├── PairError                  5   target and draft do not go together
     └── DecodeError                1   llama.cpp failed in the middle of an answer
@@ -87,6 +88,12 @@ class DiskSpaceError(DownloadError):
 
 class IntegrityError(DownloadError):
     """The bytes that arrived are not the promised ones."""
+
+
+class DownloadCancelledError(DownloadError):
+    """The user stopped it; what has arrived is kept for the next time."""
+
+    exit_code = 130
 
 
 class MemoryPlanError(LocalspecError):
