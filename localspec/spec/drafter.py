@@ -55,7 +55,9 @@ class Offer:
     """What a drafter could do at this place, before it has done anything that costs.
 
     ``evidence``: for lookup-like drafters the length of the match in tokens (0: nothing to
-    propose); for model drafters 1. ``lag``: tokens its cache is behind (a prompt pass to pay for).
+    propose); for model drafters 1. ``lag``: committed tokens that are not in its cache. For a model
+    that is up to date that is 1 (the last token) or 2 (after a fully accepted draft), which its
+    first draft decode reads anyway; more is a prompt pass to pay for.
     ``available``: how many tokens it could propose at most here (a copy may be shorter than asked).
     """
 
@@ -209,6 +211,10 @@ class Sampler(Protocol):
 
     def fork(self) -> Sampler:
         """An independent copy with the same history."""
+
+
+MAX_WIDTH = 64
+"""Most rows of logits in one decode: a draft is at most MAX_WIDTH - 1 tokens."""
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: the user asked for it

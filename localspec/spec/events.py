@@ -32,12 +32,14 @@ class Step:
     """One round: ``n_drafted`` tokens guessed, ``n_verified`` of them checked in one target decode,
     ``n_accepted`` kept, then one token of the target's own (the bonus or the correction).
 
-    ``tokens`` are the tokens emitted by the round, cut at the end of the answer. ``n_verified`` and
-    ``n_accepted`` count only draft tokens up to that cut.
+    ``tokens`` are the tokens emitted by the round, cut at the end of the answer; the first
+    ``n_accepted`` were drafted. ``n_verified`` counts the draft tokens whose rows were decoded,
+    those after the cut left out.
     """
 
-    text: str
     tokens: tuple[int, ...]
+    texts: tuple[str, ...]
+    """For each token the text that it made showable; its own may be held back for a while."""
     n_drafted: int
     n_verified: int
     n_accepted: int
@@ -47,6 +49,13 @@ class Step:
     verify_s: float
     reason: str = ""
     """Why the pacer chose this."""
+    is_first: bool = False
+    """The first token comes from the prompt pass: no decode of its own, not counted as a step."""
+
+    @property
+    def text(self) -> str:
+        """What is to be shown now."""
+        return "".join(self.texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Stats:
     """Running totals of one answer. Times in seconds of wall clock.
 
     ``prompt_s``: the target's prompt pass. ``first_token_s``: from the question to the first token.
-    ``generate_s``: from the first token's step to the end, drafting included. ``baseline_step_s``:
+    ``generate_s``: from the first token to the last, drafting included. ``baseline_step_s``:
     what one plain decode takes, measured in the same answer (None when none was measured).
     """
 
@@ -47,6 +47,7 @@ class Stats:
     generate_s: float = 0.0
     n_tokens: int = 0
     n_steps: int = 0
+    """Target decodes after the prompt pass; the first token came with that and is no step."""
     n_drafted: int = 0
     n_verified: int = 0
     n_accepted: int = 0
@@ -55,11 +56,15 @@ class Stats:
     verified_at: list[int] = field(default_factory=list)
     """verified_at[i]: steps that verified a draft token at position i."""
     accepted_at: list[int] = field(default_factory=list)
+    _n_first: int = 0
 
     def add(self, step: Step) -> None:
         """Count one step. Its time is added by the engine, which owns the clock."""
-        self.n_steps += 1
         self.n_tokens += len(step.tokens)
+        if step.is_first:
+            self._n_first = len(step.tokens)
+            return
+        self.n_steps += 1
         self.n_drafted += step.n_drafted
         self.n_verified += step.n_verified
         self.n_accepted += step.n_accepted
@@ -85,7 +90,7 @@ class Stats:
     @property
     def mean_accepted_length(self) -> float | None:
         """Emitted tokens per step."""
-        return self.n_tokens / self.n_steps if self.n_steps else None
+        return self._n_later / self.n_steps if self.n_steps else None
 
     @property
     def per_position(self) -> list[float]:
@@ -95,8 +100,8 @@ class Stats:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Emitted tokens per second of ``generate_s``."""
-        return self.n_tokens / self.generate_s if self.generate_s > 0 else None
+        """Tokens after the first per second of ``generate_s``; None for a shorter answer."""
+        return self._n_later / self.generate_s if self._n_later and self.generate_s > 0 else None
 
     @property
     def baseline_tokens_per_s(self) -> float | None:
@@ -114,4 +119,8 @@ class Stats:
         """Seconds saved so far against plain decoding (negative: lost)."""
         if self.baseline_step_s is None:
             return None
-        return self.n_tokens * self.baseline_step_s - self.generate_s
+        return self._n_later * self.baseline_step_s - self.generate_s
+
+    @property
+    def _n_later(self) -> int:
+        return self.n_tokens - self._n_first

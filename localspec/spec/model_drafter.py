@@ -1,0 +1,176 @@
+"""A smaller model of the same vocabulary as drafter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localspec.errors import DecodeError
+from localspec.spec.drafter import (
+    Decoder,
+    Dist,
+    Draft,
+    Hindsight,
+    Interrupted,
+    More,
+    Offer,
+    Sampler,
+)
+from localspec.spec.verify import draw
+
+MAX_FAILURES = 3
+"""After so many failed draft decodes in a row the drafter stays away until the next answer."""
+
+
+class ModelDrafter:
+    """Drafts with ``decoder``, one token per decode.
+
+    Greedy target: drafts its best token, a point mass. Sampling target: draws from its own
+    distribution q after the same sampler chain, and hands q over, so that verification accepts with
+    sum(min(p, q)). ``n_usable``: ids at or above it (padding, tokens the target lacks) and the ids
+    in ``forbidden`` are never proposed.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        rng: np.random.Generator,
+        n_chunk: int = 512,
+        n_usable: int | None = None,
+        forbidden: Sequence[int] = (),
+        name: str = "draft",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.name = name
+        self._decoder = decoder
+        self.rng = rng
+        self._n_chunk = n_chunk
+        self._n_usable = min(n_usable or decoder.n_vocab, decoder.n_vocab)
+        self._forbidden = np.array([i for i in forbidden if i < self._n_usable], dtype=np.int64)
+        self._clock = clock
+        self._tokens: list[int] = []
+        self._n_valid = 0
+        self._n_failures = 0
+        self._sampler: Sampler | None = None
+        self._costs = (0.0, 0, 0.0, 0)
+
+    def begin(self, tokens: Sequence[int], sampler: Sampler) -> None:
+        self._tokens = list(tokens)
+        self._sampler = sampler
+        self._n_failures = 0
+        self._n_valid = _common_prefix(self._decoder.tokens, self._tokens)
+
+    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+        sampler = self._sampler
+        assert sampler is not None, "begin() comes first"
+        for token in tokens:
+            sampler.accept(token)
+        self._tokens.extend(tokens)
+        cached = self._decoder.tokens
+        end = min(len(cached), len(self._tokens))
+        while self._n_valid < end and cached[self._n_valid] == self._tokens[self._n_valid]:
+            self._n_valid += 1
+        return []
+
+    def offer(self) -> Offer | None:
+        if self._n_failures >= MAX_FAILURES:
+            return None
+        # The cache must take the last token and all drafted ones but the last.
+        room = self._decoder.n_ctx - len(self._tokens) + 1
+        if room < 1:
+            return None
+        lag = len(self._tokens) - min(self._n_valid, len(self._tokens) - 1)
+        return Offer(self.name, evidence=1, lag=lag, available=room)
+
+    def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
+        sampler = self._sampler
+        assert sampler is not None, "begin() comes first"
+        self._costs = (0.0, 0, 0.0, 0)
+        draft = Draft(dists=None if sampler.greedy else [])
+        try:
+            self._extend(draft, limit, more, cancelled, sampler.fork())
+        except DecodeError:
+            # One failure must not end the answer: start this drafter's cache afresh.
+            self._n_failures += 1
+            self._decoder.clear()
+            self._n_valid = 0
+            return Draft(dists=None if sampler.greedy else [])
+        except Interrupted:
+            pass  # the engine sees the same flag
+        self._n_failures = 0
+        return draft
+
+    def costs(self) -> tuple[float, int, float, int]:
+        return self._costs
+
+    def _extend(
+        self,
+        draft: Draft,
+        limit: int,
+        more: More,
+        cancelled: Callable[[], bool],
+        sampler: Sampler,
+    ) -> None:
+        started = self._clock()
+        n_caught = self._catch_up(cancelled)
+        caught_up = self._clock()
+        n_decodes = 0
+        waiting = self._tokens[len(self._decoder.tokens) :]
+        try:
+            while len(draft.tokens) < limit and not cancelled():
+                self._decoder.decode(waiting, 1)
+                n_decodes += 1
+                token, confidence = self._guess(draft, sampler)
+                draft.tokens.append(token)
+                draft.confidence.append(confidence)
+                if len(draft.tokens) >= limit or not more(len(draft.tokens), confidence):
+                    break
+                sampler.accept(token)
+                waiting = [token]
+        finally:
+            self._n_valid = min(len(self._decoder.tokens), len(self._tokens))
+            drafting = self._clock() - caught_up
+            self._costs = (drafting, n_decodes, caught_up - started if n_caught else 0.0, n_caught)
+
+    def _catch_up(self, cancelled: Callable[[], bool]) -> int:
+        """Make the cache a prefix of the committed tokens, at most two of them behind; returns how
+        many tokens were read for that. Two go along with the first draft decode at no extra cost
+        worth measuring."""
+        keep = min(self._n_valid, len(self._tokens) - 1)
+        if not self._decoder.rollback(keep):
+            self._decoder.clear()
+        n_read = 0
+        last = len(self._tokens) - 1
+        while len(self._decoder.tokens) < last - 1:
+            if cancelled():
+                raise Interrupted
+            start = len(self._decoder.tokens)
+            chunk = self._tokens[start : min(last, start + self._n_chunk)]
+            self._decoder.decode(chunk, 0)
+            n_read += len(chunk)
+        return n_read
+
+    def _guess(self, draft: Draft, sampler: Sampler) -> tuple[int, float]:
+        row = self._decoder.row(0)[: self._n_usable]
+        if self._forbidden.size:
+            row = row.copy()
+            row[self._forbidden] = -np.inf
+        if sampler.greedy:
+            token = sampler.best(row)
+            shifted = np.exp(row - row[token])
+            return token, float(1.0 / shifted.sum())
+        dist: Dist = sampler.distribution(row)
+        assert draft.dists is not None
+        draft.dists.append(dist)
+        token = draw(dist, self.rng)
+        return token, dist.of(token)
+
+
+def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
