@@ -95,16 +95,17 @@ def read_header(path: Path) -> Header:
         if not stat.S_ISREG(info.st_mode):
             raise ModelFileError(f"{name} is not a regular file.")
         with path.open("rb") as stream:
-            wanted = FIRST_READ
-            data = stream.read(min(wanted, info.st_size))
+            wanted = min(FIRST_READ, info.st_size)
             while True:
-                if len(data) < min(wanted, info.st_size):
+                stream.seek(0)
+                data = stream.read(wanted)
+                if len(data) < wanted:
                     raise ModelFileError(f"{name} became shorter while it was read.", hint=AGAIN)
                 try:
                     return parse_header(data, info.st_size, name=name)
                 except NeedMore as more:
                     wanted = more.n_bytes
-                data += stream.read(min(wanted, info.st_size) - len(data))
+                del data  # or two copies would be in memory during the next read
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"There is no file {name}.") from error
     except (OSError, ValueError) as error:  # ValueError: a null character in the path

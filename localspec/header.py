@@ -116,7 +116,7 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{name}")
         if isinstance(value, tuple):
             value = max((v for v in value if isinstance(v, int)), default=default)
-        return int(value) if isinstance(value, int | float) else default
+        return int(value) if isinstance(value, int) else default
 
     def per_layer(self, name: str, default: int = 0) -> tuple[int, ...]:
         """``<architecture>.<name>`` for each of ``n_layer_all`` layers; one number counts for all.
@@ -126,9 +126,9 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{name}")
         n = self.n_layer_all
         if isinstance(value, tuple):
-            numbers = [int(v) for v in value[:n] if isinstance(v, int | float)]
+            numbers = [int(v) for v in value[:n] if isinstance(v, int)]
             return tuple(numbers + [numbers[-1] if numbers else default] * (n - len(numbers)))
-        return (int(value) if isinstance(value, int | float) else default,) * n
+        return (int(value) if isinstance(value, int) else default,) * n
 
     # -- the model ---------------------------------------------------------------------------
 
