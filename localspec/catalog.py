@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from localspec import paths
 from localspec.catalogfile import Pair, Reader
-from localspec.errors import ModelNotFoundError
+from localspec.errors import ConfigError, ModelNotFoundError
 from localspec.files import ModelFile
 from localspec.terminal import label
 
-__all__ = ["Catalog", "Pair", "load", "short_name"]
+__all__ = ["Catalog", "Pair", "alone", "check", "load", "short_name"]
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,12 @@ class Catalog:
         return found[0] if found else None
 
 
+def alone(model: ModelFile) -> Pair:
+    """``model`` without a draft model, in the form of a pair."""
+    reason = "No draft model: it drafts from the text itself."
+    return Pair(model.id, model, None, checked=True, reason=reason)
+
+
 def short_name(model: ModelFile) -> str:
     """The model's name without the quantisation at its end."""
     return model.id.removesuffix(f"-{model.quant.lower()}") if model.quant else model.id
@@ -121,6 +127,49 @@ def load(path: Path | None = None, user: Path | None = None) -> Catalog:
     if user.exists():
         reader.read(user)
     return Catalog(*reader.finish())
+
+
+def check(path: Path | None = None) -> tuple[Catalog, list[ConfigError], list[str]]:
+    """All that is wrong with a catalog file, where ``load`` stops at the first fault.
+
+    ``path``: a file to be laid over the shipped catalog; None: the shipped one and the user's own.
+    Returns what could be read, the faults with file and line, and doubts: entries that are allowed
+    but look like mistakes.
+    """
+    faults: list[ConfigError] = []
+    reader = Reader(faults.append)
+    user = paths.user_catalog_file()
+    own = path or (user if user.exists() else None)
+    for file in (paths.catalog_file(), own):
+        if file is not None:
+            try:
+                reader.read(file)
+            except ConfigError as error:  # not YAML at all
+                faults.append(error)
+    catalog = Catalog(*reader.finish())
+    return catalog, faults, [*_double_files(catalog), *_odd_pairs(catalog)]
+
+
+def _double_files(catalog: Catalog) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for model in catalog.models.values():
+        for shard in model.shards:
+            key = shard.sha256 or f"{model.repo}/{shard.name}"
+            if key in seen:
+                yield f'"{model.id}" and "{seen[key]}" are the same file ({shard.name})'
+            seen[key] = model.id
+
+
+def _odd_pairs(catalog: Catalog) -> Iterator[str]:
+    for pair in catalog.pairs:
+        if pair.draft is None:
+            continue
+        one, other = pair.target.n_bytes, pair.draft.n_bytes
+        if one and other and other >= one:
+            yield f'pair "{pair.id}": the draft is not smaller than the target'
+        rows = pair.target.numbers.get("n_vocab"), pair.draft.numbers.get("n_vocab")
+        if pair.match == "same" and None not in rows and rows[0] != rows[1]:
+            yield f'pair "{pair.id}": "same", but of {rows[0]} and {rows[1]} tokens'
 
 
 def _base(name: str) -> str:

@@ -28,7 +28,8 @@ T = TypeVar("T")
 class Pair:
     """A target and what drafts for it, as the catalog knows them.
 
-    ``draft``: None for a model whose head (``kind`` "mtp") is inside the target's file. ``match``:
+    ``draft``: None for a model whose head (``kind`` "mtp") is inside the target's file, and for one
+    that runs without a draft model (``catalog.alone``). ``match``:
     do the vocabularies agree, as far as is known; ``checked`` says whether localspec compared both
     token lists. ``expected``: what was measured with it, and where; empty when nothing is known.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from localspec.budget import Budget
-from localspec.catalog import Catalog, Pair
+from localspec.catalog import Catalog, Pair, alone
 from localspec.files import ModelFile
 from localspec.terminal import size
 
@@ -182,11 +182,17 @@ def rank(
 ) -> list[Candidate]:
     """Every pair of the catalog, best first; what cannot be used comes last, with the reason.
 
-    ``present``: ids of the models on the disk. ``preferred``: ids of pairs, the best first, that go
-    before all others that fit (a profile's choice). ``kinds``: the kinds of draft that can be run.
+    ``present``: ids of the models on the disk. ``preferred``: names of pairs, or of models that run
+    alone, the best first: they go before all others that fit (a profile's choice). ``kinds``: the
+    kinds of draft that can be run.
+
+    Raises ModelNotFoundError for a preferred name that the catalog does not have.
     """
-    order = {name: place for place, name in enumerate(preferred)}
-    found = [_candidate(pair, budget, present, need, n_ctx, kinds) for pair in catalog.pairs]
+    wanted = [catalog.find(name) for name in preferred]
+    wished = [alone(one) if isinstance(one, ModelFile) else one for one in wanted]
+    order = {pair.id: place for place, pair in reversed(list(enumerate(wished)))}
+    pairs = {pair.id: pair for pair in (*catalog.pairs, *wished)}.values()
+    found = [_candidate(pair, budget, present, need, n_ctx, kinds) for pair in pairs]
     return sorted(found, key=lambda c: _order(c, order))
 
 
