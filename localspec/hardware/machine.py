@@ -95,7 +95,8 @@ class Hardware:
         if total:
             return total
         shared = max(device.n_bytes_total for device in self.devices)
-        return min(shared, self.ram.n_bytes_capacity)
+        unified = self.unified.n_bytes if self.unified else shared
+        return min(shared, unified, self.ram.n_bytes_capacity)
 
     def budget(self, memory_limit: int | None = None, source: str = "memory_limit") -> Budget:
         """Bytes that may be used now on the CPU and on each accelerator, with their sources.
@@ -162,7 +163,7 @@ def detect(
 # Graphics inside a processor, as Vulkan drivers name them; their "memory" is the computer's.
 _INTEGRATED = re.compile(
     r"^Intel\(R\) (U?HD|Iris|Graphics|Arc\(TM\) Graphics)"
-    r"|^AMD Radeon (\(TM\) )?(Graphics|Vega|\d{3}M|80\d\dS)"
+    r"|^AMD Radeon(\(TM\))? (Graphics|Vega|\d{3}M|80\d\dS)"
     r"|^(Adreno|Mali|llvmpipe|Apple)",
     re.IGNORECASE,
 )

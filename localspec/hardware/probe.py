@@ -53,7 +53,9 @@ class Probe:
     shell: str = ""
 
     def read(self, path: str) -> str:
-        """The text of a file below the root, at most a MiB; "" when there is none."""
+        """The text of one of Linux's own files, at most a MiB; "" when there is none."""
+        if self.system != "Linux":
+            return ""
         try:
             with (self.root / path.lstrip("/")).open("rb") as stream:
                 return stream.read(MAX_READ).decode("utf-8", "replace")
@@ -61,16 +63,18 @@ class Probe:
             return ""
 
     def names(self, path: str) -> list[str]:
-        """Names in a directory below the root, sorted; [] when there is none."""
+        """Names in a directory of Linux's own files, sorted; [] when there is none."""
+        if self.system != "Linux":
+            return []
         try:
             return sorted(entry.name for entry in (self.root / path.lstrip("/")).iterdir())
         except (OSError, ValueError):
             return []
 
     def exists(self, path: str) -> bool:
-        """Is there such a file or directory below the root?"""
+        """Is there such a file or directory on this Linux?"""
         try:
-            return (self.root / path.lstrip("/")).exists()
+            return self.system == "Linux" and (self.root / path.lstrip("/")).exists()
         except (OSError, ValueError):
             return False
 
