@@ -92,8 +92,8 @@ class Template:
         """One sentence for the user when the model has no template of its own, else empty."""
         if self._source is not None:
             return ""
-        how = "ChatML" if self._chatml else "plain text, as for a model that continues texts"
-        return f"{self._name} has no chat template; {how} is used."
+        how = "ChatML is used" if self._chatml else "it continues your text as it stands"
+        return f"{self._name} has no chat template; {how}."
 
     def prompt_for(
         self, messages: Sequence[Message], *, add_generation_prompt: bool = True
@@ -128,27 +128,31 @@ class Template:
             raise PromptError("the chat is empty, so there is nothing to answer")
         if self._source is None:
             return self._without_template(turns, add_generation_prompt)
-        refusal, incomplete = "", None
-        for attempt in _repairs(turns):
-            try:
-                text = self._rendered(attempt, add_generation_prompt)
-            except TooMuchError as error:
-                raise self._unusable(_reason(error)) from error
-            except _TEMPLATE_ERRORS as error:
-                refusal = refusal or _reason(error)
-                continue
-            if all(m.content.strip() in text for m in turns if m.role == "system"):
-                return text
-            incomplete = text if incomplete is None else incomplete
-        if incomplete is None:
-            raise PromptError(
-                f"the chat template of {self._name} refuses these messages: {refusal}",
-                hint="--raw sends the text without the template.",
-            )
-        # The template rewrites system texts, so that they cannot be found in what it gives.
-        return incomplete
+        refusal, incomplete = "", ""
+        # Some templates written for tools fail on None, which others take as "no tools".
+        for tools in (None, []):
+            for attempt in _repairs(turns):
+                try:
+                    text = self._rendered(attempt, add_generation_prompt, tools)
+                except TooMuchError as error:
+                    raise self._unusable(_reason(error)) from error
+                except _TEMPLATE_ERRORS as error:
+                    refusal = refusal or _reason(error)
+                    continue
+                if all(m.content.strip() in text for m in turns if m.role == "system"):
+                    return text
+                incomplete = incomplete or text
+            if incomplete:
+                # The template rewrites system texts, so that they cannot be found in the prompt.
+                return incomplete
+        raise PromptError(
+            f"the chat template of {self._name} refuses these messages: {refusal}",
+            hint="--raw sends the text without the template.",
+        )
 
-    def _rendered(self, messages: Sequence[Message], add_generation_prompt: bool) -> str:
+    def _rendered(
+        self, messages: Sequence[Message], add_generation_prompt: bool, tools: list[Any] | None
+    ) -> str:
         n_given = sum(len(m.content) for m in messages)
         with self._lock:
             template = self._template()
@@ -158,7 +162,7 @@ class Template:
                 add_generation_prompt=add_generation_prompt,
                 bos_token=self._bos,
                 eos_token=self._eos,
-                tools=None,
+                tools=tools,
                 documents=None,
                 **self._options,
             )

@@ -115,6 +115,11 @@ def test_the_templates_own_words_are_shown_when_nothing_helps() -> None:
     assert "--raw" in caught.value.hint
 
 
+def test_template_that_needs_a_list_of_tools_gets_an_empty_one() -> None:
+    source = "{% for t in tools %}{{ t }}{% endfor %}{{ messages[0].content }}"
+    assert Template(source).render(chat("u:Hi")) == "Hi"
+
+
 def test_empty_chat_is_an_error() -> None:
     with pytest.raises(PromptError, match="empty"):
         Template(QWEN_LIKE).render([])
@@ -135,7 +140,7 @@ def test_without_a_template_chatml_where_the_vocabulary_has_it() -> None:
 def test_without_a_template_no_role_names_are_made_up() -> None:
     template = Template(None)
     assert template.render(ORDINARY) == "Be brief.\n\nHi\n\nHello\n\nBye"
-    assert "plain text" in template.note
+    assert "continues your text" in template.note
 
 
 # F22: one BOS
