@@ -4,7 +4,7 @@ all. Imported only when something must be fetched, because it brings the HTTP st
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.errors import DownloadError, HubUnreachableError, IntegrityError
@@ -34,37 +34,45 @@ class Wanted:
     remote: RemoteFile | None = None
 
     @property
+    def n_here(self) -> int:
+        """Bytes that an earlier run left, or all of them if the blob is there without its name."""
+        for path in (self.repo.blob(self.etag), self.repo.partial(self.etag)):
+            if path.exists():
+                return min(path.stat().st_size, self.promise.n_bytes or 0)
+        return 0
+
+    @property
     def n_left(self) -> int:
         """Bytes still to come, 0 when unknown."""
-        try:
-            here = self.repo.partial(self.etag).stat().st_size
-        except OSError:
-            here = 0
-        return max(0, (self.promise.n_bytes or 0) - here)
+        return (self.promise.n_bytes or 0) - self.n_here
 
 
 class _Relay:
-    """Carries counts and notes from the working thread to the one that may draw."""
+    """Carries counts and notes from the working thread to the one that may draw.
 
-    def __init__(self, progress: Progress) -> None:
+    Counts never go down: a file that starts over, or wheels that weigh more than what they carry,
+    let the bar wait. ``base``: what was here before and is no part of the total.
+    """
+
+    def __init__(self, progress: Progress, base: int, limit: int | None) -> None:
         self._progress = progress
         self._notes: list[str] = []
-        self._shown = 0
-        self.n_bytes = 0
+        self._shown = self._most = base
+        self._limit = limit
 
     def note(self, text: str) -> None:
         self._notes.append(text)
 
     def advance_to(self, n_bytes: int) -> None:
-        self.n_bytes = n_bytes
+        self._most = max(self._most, min(n_bytes, self._limit or n_bytes))
 
     def tick(self) -> None:
         while self._notes:
             self._progress.note(self._notes.pop(0))
-        n_bytes = self.n_bytes
-        if n_bytes != self._shown:
-            self._progress.advance(n_bytes - self._shown)
-            self._shown = n_bytes
+        most = self._most
+        if most != self._shown:
+            self._progress.advance(most - self._shown)
+            self._shown = most
 
 
 class Downloader:
@@ -98,8 +106,8 @@ class Downloader:
             extra = max(mirror.extra_bytes(w.shard) if w.remote is None else 0 for w in wanted)
             unique = {w.repo.partial(w.etag): w.n_left for w in wanted}
             check_space(root, sum(unique.values()) + extra)
-        sizes = [w.promise.n_bytes for w in wanted]
-        total = None if None in sizes else sum(n or 0 for n in sizes)
+        known = all(w.promise.n_bytes is not None for w in wanted)
+        total = sum(w.n_left for w in wanted) if known else None
         more = f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""
         self._progress.start(f"Downloading {label(wanted[0].shard.name)}{more}", total)
         try:
@@ -162,11 +170,8 @@ class Downloader:
         with lock:
             repo.blob(item.etag).parent.mkdir(parents=True, exist_ok=True)
             if is_whole(repo.pointer(item.commit, name), item.shard):
-                self._progress.advance(item.promise.n_bytes or 0)  # another process fetched it
-                return
-            if self._is_blob(item):
-                self._progress.advance(item.promise.n_bytes or 0)
-            else:
+                return  # another process fetched it while we waited
+            if not self._is_blob(item):
                 item = self._fill_from_any(item)
             repo.publish(item.commit, name, item.etag, revision=item.revision)
 
@@ -201,7 +206,7 @@ class Downloader:
         journal = Journal(path)
         journal.name = item.shard.name
         journal.write()
-        relay = _Relay(self._progress)
+        relay = _Relay(self._progress, item.n_here, item.promise.n_bytes)
 
         def work(stop: threading.Event) -> None:
             for again in (False, True):
@@ -237,13 +242,11 @@ class Downloader:
         relay: _Relay,
     ) -> None:
         if item.remote is None:
-            shown = _Rising(relay.advance_to, item.promise.n_bytes)
-            mirror.fetch(item.shard, partial, journal, stop=stop, advance_to=shown)
+            mirror.fetch(item.shard, partial, journal, stop=stop, advance_to=relay.advance_to)
             return
         if partial.n_bytes:
             relay.note(f"going on with {label(item.shard.name)} after {size(partial.n_bytes)}")
         partial.on_growth = relay.advance_to
-        relay.advance_to(partial.n_bytes)
         self.hub.fetch(item.remote, partial, stop=stop, note=relay.note)
 
     def _drop_older(self, item: Wanted) -> None:
@@ -257,17 +260,3 @@ class Downloader:
                 )
                 partial.unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
-
-
-class _Rising:
-    """Bytes inside wheels are an estimate of bytes in the file: never shown going down, never more
-    than the file has."""
-
-    def __init__(self, show: Callable[[int], None], limit: int | None) -> None:
-        self._show = show
-        self._limit = limit
-        self._most = 0
-
-    def __call__(self, n_bytes: int) -> None:
-        self._most = max(self._most, n_bytes if self._limit is None else min(n_bytes, self._limit))
-        self._show(self._most)

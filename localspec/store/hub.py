@@ -31,7 +31,6 @@ from localspec.store.names import check_file_name, check_repo, check_revision, i
 from localspec.store.partial import PartialFile
 from localspec.store.refusals import refusal, wait_asked_for
 from localspec.store.remote import (
-    CHUNK,
     Listing,
     RemoteFile,
     bounded,
@@ -85,13 +84,11 @@ class Hub:
         self._client = httpx2.Client(
             follow_redirects=False,
             timeout=httpx2.Timeout(settings.read_s, connect=settings.notice_s),
+            # Few requests, far apart: a connection kept open would only be one to forget.
+            limits=httpx2.Limits(max_keepalive_connections=0),
             headers={"User-Agent": f"localspec/{__version__}", "Accept-Encoding": "identity"},
         )
         self._origin = origin(httpx2.URL(settings.endpoint))
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._client.close()
 
     def head(self, repo: str, revision: str, name: str) -> RemoteFile:
         """What the file is. Raises DownloadError and its kinds, ModelNotFoundError."""
@@ -189,7 +186,7 @@ class Hub:
                 note("the server cannot go on where the download stopped; starting over")
                 if response.status_code != 200:
                     raise _CutError("the server sent another range")
-            for chunk in response.iter_raw(CHUNK):
+            for chunk in response.iter_raw():
                 if stop.is_set():
                     raise cancel_error()
                 partial.append(chunk)

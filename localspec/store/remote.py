@@ -12,8 +12,6 @@ import httpx2
 from localspec.store.cache import is_sha256
 from localspec.store.partial import Promise
 
-CHUNK = 256 << 10
-
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
@@ -64,7 +62,7 @@ def bounded(response: httpx2.Response, limit: int, stop: threading.Event) -> byt
     """The first ``limit`` bytes of a good answer."""
     body = bytearray()
     if limit and response.status_code < 300:
-        for chunk in response.iter_raw(CHUNK):
+        for chunk in response.iter_raw():
             body += chunk
             if len(body) >= limit or stop.is_set():
                 break
