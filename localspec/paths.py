@@ -6,6 +6,7 @@ files live in the Hugging Face cache, so that other programs share them.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -131,3 +132,45 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def llama_cpp_caches() -> list[Path]:
+    """Where llama.cpp keeps what it downloaded: LLAMA_CACHE, else its directory for this system."""
+    if os.environ.get("LLAMA_CACHE"):
+        return [Path(os.environ["LLAMA_CACHE"]).expanduser()]
+    if os.name == "nt":  # llama.cpp does not use the "Cache" directory that platformdirs names
+        local = os.environ.get("LOCALAPPDATA")
+        return [Path(local) / "llama.cpp"] if local else []
+    return [platformdirs.user_cache_path("llama.cpp", appauthor=False)]
+
+
+def lm_studio_dirs() -> list[Path]:
+    """Where LM Studio keeps models: its home as its pointer file names it, and the usual places.
+
+    The directory may have been moved in its settings (``downloadsFolder``).
+    """
+    homes = [Path.home() / ".lmstudio", Path.home() / ".cache" / "lm-studio"]
+    try:
+        pointer = (Path.home() / ".lmstudio-home-pointer").read_text(encoding="utf-8")[:4096]
+        homes.insert(0, Path(pointer.strip()))
+    except (OSError, UnicodeDecodeError):
+        pass
+    found = []
+    for home in homes:
+        found.append(home / "models")
+        try:
+            settings = json.loads((home / "settings.json").read_bytes()[: 1 << 20])
+            moved = settings.get("downloadsFolder")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(moved, str) and moved and "\0" not in moved:
+            found.append(Path(moved).expanduser())
+    return found
+
+
+def ollama_dirs() -> list[Path]:
+    """Where Ollama keeps models: OLLAMA_MODELS, the user's directory, and that of its service."""
+    if os.environ.get("OLLAMA_MODELS"):
+        return [Path(os.environ["OLLAMA_MODELS"]).expanduser()]
+    service = Path("/usr/share/ollama/.ollama/models")
+    return [Path.home() / ".ollama" / "models", service]

@@ -57,6 +57,16 @@ def is_whole(path: Path, shard: Shard) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """A part of a file; ``is_ours``: localspec left it, and a later download goes on from it."""
+
+    path: Path
+    n_bytes: int
+    is_ours: bool
+    lock: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Repo:
     """One repository's directory in the cache at ``root``."""
 
@@ -159,6 +169,19 @@ class Repo:
             ref.parent.mkdir(parents=True, exist_ok=True)
             write_private(ref, commit.encode())
             ref.chmod(0o644)
+
+    def leftovers(self) -> list[Leftover]:
+        """Files that an interrupted download left; ours have a journal beside them."""
+        found = []
+        for path in sorted((self.folder / "blobs").glob("*.incomplete")):
+            try:
+                n_bytes = path.stat().st_size
+            except OSError:
+                continue
+            etag = path.name.removesuffix(".incomplete")
+            ours = path.with_name(path.name + ".json").exists()
+            found.append(Leftover(path, n_bytes, ours, self.lock(etag)))
+        return found
 
     def record(self) -> dict[str, str]:
         """The files that localspec fetched: name -> etag."""

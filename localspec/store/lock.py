@@ -37,3 +37,15 @@ def locked(path: Path, what: str, *, cancelled: Cancelled, progress: Progress) -
         yield
     finally:
         lock.release()
+
+
+def is_free(path: Path) -> bool:
+    """Whether no process holds the lock file ``path``. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    lock.release()
+    return True

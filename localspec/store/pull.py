@@ -9,20 +9,31 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
 
 from localspec.errors import (
+    DownloadError,
     HubUnreachableError,
     ModelNotFoundError,
     UsageError,
 )
 from localspec.files import Cancelled, ModelFile, NoProgress, Progress, Shard
 from localspec.paths import hub_cache
-from localspec.store.cache import Repo, is_whole
+from localspec.store import places
+from localspec.store.cache import Leftover, Repo, is_whole, repos
+from localspec.store.disk import explained
 from localspec.store.names import check_repo, choose, quant_tag, shard_name
+from localspec.store.places import Entry
 from localspec.store.settings import HubSettings, Source
 from localspec.terminal import label
 
 if TYPE_CHECKING:
     from localspec.store.download import Downloader
 
+_OWNERS = {
+    "hub": "another cache",
+    "llama.cpp": "llama.cpp",
+    "lmstudio": "LM Studio",
+    "ollama": "Ollama",
+    "directory": "you",
+}
 _TRUE = ("1", "ON", "YES", "TRUE")
 
 
@@ -49,9 +60,11 @@ class Store:
         cancelled: Cancelled = lambda: False,
         check_room: bool = True,
         hub: HubSettings | None = None,
+        extra_dirs: Sequence[Path] = (),
     ) -> None:
         """``cache``: the Hugging Face cache, ``paths.hub_cache()`` by default. ``offline`` adds to
-        HF_HUB_OFFLINE. ``hub`` replaces HF_ENDPOINT and HF_TOKEN."""
+        HF_HUB_OFFLINE. ``hub`` replaces HF_ENDPOINT and HF_TOKEN. ``extra_dirs``: where the user
+        keeps models besides."""
         self.cache = cache or hub_cache()
         self.offline = offline or offline_asked_for()
         self._source: Source = source
@@ -59,6 +72,7 @@ class Store:
         self._cancelled = cancelled
         self._check_room = check_room
         self._hub = hub
+        self._extra_dirs = tuple(extra_dirs)
         self._made: Downloader | None = None
 
     def find(self, file: ModelFile) -> Path | None:
@@ -156,6 +170,58 @@ class Store:
             gated="yes" if listing.gated else "no",
         )
 
+    def inventory(self) -> list[Entry]:
+        """Every whole model on this disk: the Hub cache, llama.cpp's, LM Studio's and Ollama's
+        directories, and the user's own."""
+        return places.inventory(self.cache, self._extra_dirs)
+
+    def locate(self, name: str) -> Entry | None:
+        """The model on this disk that ``name`` means: a name as ``inventory`` gives it, or the
+        name of its file if only one is called so. Raises UsageError if several are."""
+        entries = self.inventory()
+        wanted = name.lower()
+        found = [e for e in entries if wanted in (e.name.lower(), f"ollama:{wanted}")] or [
+            e for e in entries if wanted in (e.path.name.lower(), e.path.stem.lower())
+        ]
+        if len({entry.path for entry in found}) > 1:
+            raise UsageError(
+                f'"{label(name)}" fits several models on this computer.',
+                hint="Give the path:\n" + "\n".join(str(entry.path) for entry in found[:20]),
+            )
+        return found[0] if found else None
+
+    def remove(self, entry: Entry) -> int:
+        """Remove a model that localspec downloaded; returns the bytes that became free.
+
+        Raises DownloadError for anything else: it belongs to another program.
+        """
+        repo = next((r for r in repos(self.cache) if entry.path.is_relative_to(r.folder)), None)
+        if entry.origin != "hub" or repo is None:
+            raise DownloadError(
+                f"{label(entry.name)} belongs to {_OWNERS[entry.origin]}, so it is left alone.",
+                hint=f"It is {entry.path}",
+            )
+        snapshots = repo.folder / "snapshots"
+        names = {"/".join(part.relative_to(snapshots).parts[1:]) for part in entry.parts}
+        with explained(self.cache):
+            return repo.remove(names)
+
+    def leftovers(self) -> list[Leftover]:
+        """What interrupted downloads left in the Hub cache."""
+        return [left for repo in repos(self.cache) for left in repo.leftovers()]
+
+    def remove_leftovers(self) -> int:
+        """Remove those that localspec left and that no process works on; returns bytes freed."""
+        lock = importlib.import_module("localspec.store.lock")
+        freed = 0
+        with explained(self.cache):
+            for left in self.leftovers():
+                if left.is_ours and lock.is_free(left.lock):
+                    freed += left.n_bytes
+                    left.path.unlink(missing_ok=True)
+                    left.path.with_name(left.path.name + ".json").unlink(missing_ok=True)
+        return freed
+
     def _resolve_cached(self, repo: str, quant: str | None, revision: str) -> ModelFile | None:
         folder = Repo(self.cache, repo)
         commit = folder.commit_of(revision)
@@ -184,7 +250,8 @@ class Store:
             shards = file.shards or (Shard(file.path.name),)
             whole = all(is_whole(p, s) for p, s in zip(paths, shards, strict=True))
             return paths if whole else None
-        return Repo(self.cache, file.repo).find(file.revision, file.shards)
+        found = Repo(self.cache, file.repo).find(file.revision, file.shards)
+        return found or places.twin(file, self._extra_dirs)
 
     def _present(self, file: ModelFile) -> Path:
         path = self.find(file)
