@@ -93,7 +93,8 @@ class TerminalProgress:
         self._draw()
 
     def finish(self) -> None:
-        self._draw(force=True)
+        if self._live or self._total:
+            self._draw(force=True)
         if self._live and not self._quiet and self._width:
             self._stream.write("\n")
             self._stream.flush()

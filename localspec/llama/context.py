@@ -18,11 +18,12 @@ from localspec.errors import DecodeError, ModelLoadError
 from localspec.llama.model import Model
 from localspec.spec.drafter import MAX_WIDTH, Interrupted, Row
 
-CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 # enum ggml_type
 CACHE_TYPES: dict[str, int] = {
-    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "bf16": 30,
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8,
+    "iq4_nl": 20, "bf16": 30,
 }  # fmt: skip
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2  # llama_decode: stopped by the abort callback; finished micro-batches stay

@@ -6,7 +6,6 @@ all figures together. ``scale_s`` says what 1 is in seconds at the moment.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,7 +18,7 @@ MIN_WEIGHT = 0.05
 CLIP_LOW, CLIP_HIGH = 1 / 1.6, 1.3
 """A measurement moves an estimate as if it lay within these factors of it: noise only adds time, so
 a surprisingly cheap step tells more than a surprisingly dear one."""
-MAX_WIDTH = 128
+MAX_WIDTH = 64
 """Wider decodes are never asked for."""
 FIRST_WIDTH = 4
 """The widest decode that may be tried before anything was measured."""
@@ -28,10 +27,13 @@ RETRY_PER_DECODE = 1 / 512
 RETRY_MOST = 0.3
 """A narrow width not measured for long is made to look cheaper, slowly and up to this share: one
 bad measurement is never final."""
+AGEING = 16
+"""Ages matter so little that they are looked at only once in so many decodes."""
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 DEFAULT_PROMPT_RATE = 0.35
 """Time per prompt token over one plain decode, while unknown: rather dear (a CPU)."""
+_ROWS = tuple(max(0, width - 1) ** 0.6 for width in range(MAX_WIDTH + 1))
 
 
 class Baseline:
@@ -132,7 +134,7 @@ class TargetCosts:
         self.prompt_rate = DEFAULT_PROMPT_RATE
         if learned is not None:
             for width, (value, n) in learned.widths.items():
-                if width > 1:
+                if 1 < width <= MAX_WIDTH:
                     # Trusted, but moved by a few measurements: the machine may have changed.
                     self._widths[width] = Estimate(value, min(n, 8))
                     self._seen_at[width] = 0
@@ -172,7 +174,8 @@ class TargetCosts:
             self._widths.setdefault(width, Estimate(0.0)).add(seconds / scale)
             self._recent.append(seconds / self._widths[width].value)
         self._seen_at[width] = self._n_decodes
-        self._table.clear()
+        if width > 1 or self._n_decodes % AGEING == 0:
+            self._table.clear()
         return seconds / (scale or seconds)
 
     def __call__(self, width: int) -> float:
@@ -187,12 +190,11 @@ class TargetCosts:
         table = [0.0] * (MAX_WIDTH + 1)
         for (low, at_low), (high, at_high) in pairwise(known):
             slope = (at_high - at_low) / (high - low)
-            for width in range(low, min(high, MAX_WIDTH + 1)):
+            for width in range(low, high):
                 table[width] = at_low + slope * (width - low)
         last, at_last = known[-1]
         factor = at_last / self._prior(last)
-        for width in range(last, MAX_WIDTH + 1):
-            table[width] = factor * self._prior(width)
+        table[last:] = [factor * self._prior(width) for width in range(last, MAX_WIDTH + 1)]
         return table
 
     def _now(self, width: int) -> float:
@@ -205,4 +207,4 @@ class TargetCosts:
     def _prior(self, width: int) -> float:
         """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
         rate = self.prompt_rate
-        return min(width, max(1 + 3 * rate * math.pow(width - 1, 0.6), rate * width))
+        return min(width, max(1 + 3 * rate * _ROWS[width], rate * width))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from localspec.spec.drafter import (
     Interrupted,
     More,
     Offer,
+    Row,
     Sampler,
 )
 from localspec.spec.verify import draw
@@ -24,13 +26,24 @@ MAX_FAILURES = 3
 """After so many failed draft decodes in a row the drafter stays away until the next answer."""
 
 
+class Translation(Protocol):
+    """Between the target's token ids and the draft model's (``vocab.Match`` is one)."""
+
+    def draft_id(self, token: int) -> int:
+        """The draft model's id for a token of the target."""
+
+    def project(self, row: Row) -> Row:
+        """The draft model's logits as logits over the target's vocabulary, a copy; -inf for what
+        must not be proposed."""
+
+
 class ModelDrafter:
     """Drafts with ``decoder``, one token per decode.
 
     Greedy target: drafts its best token, a point mass. Sampling target: draws from its own
-    distribution q after the same sampler chain, and hands q over, so that verification accepts with
-    sum(min(p, q)). ``n_usable``: ids at or above it (padding, tokens the target lacks) and the ids
-    in ``forbidden`` are never proposed.
+    distribution q after the same sampler chain, and hands q over, so that verification accepts
+    with sum(min(p, q)). ``translation``: for a vocabulary that is the target's but for a few
+    tokens; with it nothing that the target does not have is proposed.
     """
 
     def __init__(
@@ -39,8 +52,7 @@ class ModelDrafter:
         *,
         rng: np.random.Generator,
         n_chunk: int = 512,
-        n_usable: int | None = None,
-        forbidden: Sequence[int] = (),
+        translation: Translation | None = None,
         name: str = "draft",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -48,8 +60,7 @@ class ModelDrafter:
         self._decoder = decoder
         self.rng = rng
         self._n_chunk = n_chunk
-        self._n_usable = min(n_usable or decoder.n_vocab, decoder.n_vocab)
-        self._forbidden = np.array([i for i in forbidden if i < self._n_usable], dtype=np.int64)
+        self._translation = translation
         self._clock = clock
         self._tokens: list[int] = []
         self._n_valid = 0
@@ -58,7 +69,7 @@ class ModelDrafter:
         self._costs = (0.0, 0, 0.0, 0)
 
     def begin(self, tokens: Sequence[int], sampler: Sampler) -> None:
-        self._tokens = list(tokens)
+        self._tokens = self._own(tokens)
         self._sampler = sampler
         self._n_failures = 0
         self._n_valid = _common_prefix(self._decoder.tokens, self._tokens)
@@ -68,7 +79,7 @@ class ModelDrafter:
         assert sampler is not None, "begin() comes first"
         for token in tokens:
             sampler.accept(token)
-        self._tokens.extend(tokens)
+        self._tokens += self._own(tokens)
         cached = self._decoder.tokens
         end = min(len(cached), len(self._tokens))
         while self._n_valid < end and cached[self._n_valid] == self._tokens[self._n_valid]:
@@ -129,7 +140,7 @@ class ModelDrafter:
                 if len(draft.tokens) >= limit or not more(len(draft.tokens), confidence):
                     break
                 sampler.accept(token)
-                waiting = [token]
+                waiting = self._own([token])
         finally:
             self._n_valid = min(len(self._decoder.tokens), len(self._tokens))
             drafting = self._clock() - caught_up
@@ -153,11 +164,16 @@ class ModelDrafter:
             n_read += len(chunk)
         return n_read
 
+    def _own(self, tokens: Sequence[int]) -> list[int]:
+        """The target's ids as ids of this model."""
+        if self._translation is None:
+            return list(tokens)
+        return [self._translation.draft_id(token) for token in tokens]
+
     def _guess(self, draft: Draft, sampler: Sampler) -> tuple[int, float]:
-        row = self._decoder.row(0)[: self._n_usable]
-        if self._forbidden.size:
-            row = row.copy()
-            row[self._forbidden] = -np.inf
+        row = self._decoder.row(0)
+        if self._translation is not None:
+            row = self._translation.project(row)
         if sampler.greedy:
             token = sampler.best(row)
             shifted = np.exp(row - row[token])

@@ -107,6 +107,8 @@ class FixedPacer:
 
 PRICE_TOKENS = 32
 """The price of a token is an average over about so many."""
+PRICE_FLOOR = 0.0
+PRICE_ABS = 0.0
 MARGIN = 0.03
 """Plain decoding wins unless a draft is worth this much more."""
 MODEL_PREMIUM = 0.05
@@ -190,7 +192,7 @@ class AutoPacer:
         for model in self._models.values():
             model.begin(temperature)
         self._breaker = Breaker()
-        self._price = 1.0
+        self._rate = self._price = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
@@ -260,7 +262,8 @@ class AutoPacer:
         if n_emitted > 0:
             self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
             weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
-            self._price += weight * (min(1.0, cost / n_emitted) - self._price)
+            self._rate += weight * (min(1.0, cost / n_emitted) - self._rate)
+            self._price = max(self._rate, PRICE_ABS) + PRICE_FLOOR * (1 - self._rate)
 
     def baseline_step_s(self) -> float | None:
         """Median seconds of the last plain decodes of this run; None before the first."""

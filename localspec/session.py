@@ -1,0 +1,244 @@
+"""A loaded target with its drafters, answering; ``opening`` makes one.
+
+A ``Session`` belongs to the thread that uses it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from localspec.chat import Message, Prompt, Template, fit
+from localspec.config import Config, Mode
+from localspec.errors import PromptError
+from localspec.files import Cancelled
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.sampler import Chain
+from localspec.spec.drafter import Drafter, Pacer
+from localspec.spec.engine import NO_ROLLBACK, Engine, Request
+from localspec.spec.events import Event
+from localspec.spec.lookup import Lookup
+from localspec.spec.model_drafter import ModelDrafter
+from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
+from localspec.spec.sampling import Sampling
+from localspec.vocab import Match
+
+DRAFT_LENGTH = {"draft": 4, "lookup": 8}
+"""Tokens per draft in the explicit modes when --draft-max does not say; ``auto`` decides itself."""
+LOOKUP_EVIDENCE = 2
+"""Shortest match that ``--mode lookup`` copies from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is in force, and why; shown to the user and in ``--json``."""
+
+    model: str
+    draft: str | None
+    mode: Mode
+    """``off``, ``lookup`` or ``draft``: the most that is used. What was asked for is in reason."""
+    reason: str
+    profile: str
+    n_ctx: int
+    n_threads: int
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Weights and their context."""
+
+    model: Model
+    context: Context
+
+    def close(self) -> None:
+        """Free both."""
+        self.context.close()
+        self.model.close()
+
+
+class Session:
+    """A loaded target with its drafters. Not for use from two threads at once."""
+
+    def __init__(
+        self,
+        status: Status,
+        target: Loaded,
+        draft: Loaded | None,
+        match: Match | None,
+        config: Config,
+        can_roll_back: bool,
+        why_no_draft: str = "",
+    ) -> None:
+        self.status = status
+        self._why_no_draft = why_no_draft
+        self._target = target
+        self._draft = draft
+        self._config = config
+        self._can_roll_back = can_roll_back
+        model = target.model
+        self.template = Template(
+            model.chat_template,
+            bos=model.text_of(model.bos),
+            eos=model.text_of(model.eos),
+            add_bos=model.add_bos,
+            name=model.path.name,
+            chatml=_has_chatml(model),
+        )
+        self._drafter: ModelDrafter | None = None
+        if draft is not None:
+            needs_translation = match is not None and (
+                match.verdict != "same" or len(match.never_propose) > 0
+            )
+            self._drafter = ModelDrafter(
+                draft.context,
+                rng=np.random.default_rng(),
+                n_chunk=draft.context.n_batch,
+                translation=match if needs_translation else None,
+            )
+        self._engine = Engine(
+            target.context, model, self._drafters(), self._pacer(), n_chunk=target.context.n_batch
+        )
+
+    # -- what is in force -----------------------------------------------------------------------
+
+    def _drafters(self) -> list[Drafter]:
+        mode = self.status.mode
+        found: list[Drafter] = []
+        if mode == "lookup" or (mode == "draft" and self._config.mode == "auto"):
+            found.append(Lookup())
+        if mode == "draft" and self._drafter is not None:
+            found.append(self._drafter)
+        return found
+
+    def _pacer(self) -> Pacer:
+        mode, wanted = self.status.mode, self._config.mode
+        if mode == "off":
+            return PlainPacer(self.status.reason)
+        limit = self._config.draft_max
+        if wanted == "auto":
+            costs = {}
+            if self._draft is not None:
+                costs["draft"] = self._draft.model.n_bytes / max(1, self._target.model.n_bytes)
+            return AutoPacer(costs, draft_max=limit)
+        evidence = LOOKUP_EVIDENCE if mode == "lookup" else 1
+        return FixedPacer(mode, limit or DRAFT_LENGTH[mode], evidence)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._target.context.n_ctx
+
+    @property
+    def n_used(self) -> int:
+        """Tokens that are in the target's cache now."""
+        return len(self._target.context.tokens)
+
+    # -- answering ------------------------------------------------------------------------------
+
+    def tokenize(self, prompt: Prompt) -> list[int]:
+        """The token ids of a rendered prompt."""
+        return self._target.model.tokenize(
+            prompt.text, add_special=prompt.add_special, parse_special=True
+        )
+
+    def fit(
+        self, messages: Sequence[Message], n_reserve: int, n_dropped: int = 0
+    ) -> tuple[list[Message], int]:
+        """``messages`` without the oldest turns that leave no ``n_reserve`` tokens for an answer,
+        and how many are left out. ``n_dropped``: how many were left out before. Raises PromptError.
+        """
+        room = max(1, self.n_ctx - n_reserve)
+        count: Callable[[Sequence[Message]], int] = lambda turns: len(  # noqa: E731
+            self.tokenize(self.template.prompt_for(turns))
+        )
+        return fit(messages, room, count, n_dropped=n_dropped)
+
+    def ask(
+        self,
+        prompt: Sequence[Message] | str,
+        sampling: Sampling,
+        *,
+        max_tokens: int | None = None,
+        stops: Sequence[str] = (),
+        cancelled: Cancelled = lambda: False,
+    ) -> Iterator[Event]:
+        """Answer a chat (messages, through the model's template) or a raw text.
+
+        ``sampling.seed`` must be set (``with_seed``): the same seed and settings give the same
+        text. Raises PromptError, UsageError (grammar), DecodeError.
+        """
+        if isinstance(prompt, str):
+            if not prompt:
+                raise PromptError("the prompt is empty", hint="Give some text to continue.")
+            rendered = self.template.raw(prompt)
+        else:
+            rendered = self.template.prompt_for(prompt)
+        tokens = self.tokenize(rendered)
+        target_seed, draft_seed = np.random.SeedSequence(sampling.seed).spawn(2)
+        if self._drafter is not None:
+            self._drafter.rng = np.random.default_rng(draft_seed)
+        chain = Chain(self._target.model, sampling, tokens)
+        for part in (self._target, self._draft):
+            if part is not None:
+                part.context.watch(cancelled)
+        try:
+            yield from self._engine.generate(
+                Request(
+                    tokens,
+                    chain,
+                    np.random.default_rng(target_seed),
+                    max_tokens=max_tokens,
+                    stops=stops,
+                    temperature=sampling.temperature,
+                    cancelled=cancelled,
+                )
+            )
+        finally:
+            chain.close()
+        if self._engine.broken and self.status.mode != "off":
+            self.status = replace(self.status, mode="off", reason=self._engine.broken)
+
+    def set_mode(self, mode: Mode, draft_max: int | None = None) -> None:
+        """Use another mode from the next answer on; what cannot be had falls back with a reason."""
+        self._config = replace(self._config, mode=mode, draft_max=draft_max)
+        in_force, reason = mode_in_force(
+            mode, self._draft is not None, self._why_no_draft, self._can_roll_back
+        )
+        self.status = replace(self.status, mode=in_force, reason=reason)
+        self._engine.drafters = self._drafters()
+        self._engine.pacer = self._pacer()
+
+    def close(self) -> None:
+        """Free all memory. Safe to repeat."""
+        for part in (self._draft, self._target):
+            if part is not None:
+                part.close()
+
+
+def mode_in_force(
+    wanted: Mode, has_draft: bool, why_no_draft: str, can_roll_back: bool
+) -> tuple[Mode, str]:
+    """(mode, reason): what ``wanted`` comes to with what is loaded."""
+    if wanted == "off":
+        return "off", "asked for"
+    if not can_roll_back:
+        return "off", NO_ROLLBACK
+    if wanted != "auto" and (wanted == "lookup" or has_draft):
+        return wanted, "asked for"
+    if has_draft:
+        return "draft", "automatic: draft model and lookup, chosen step by step by what pays"
+    return "lookup", f"automatic, without a draft model: {why_no_draft}"
+
+
+def with_seed(sampling: Sampling) -> Sampling:
+    """The same settings with a seed: a fresh one if the user named none."""
+    return sampling if sampling.seed is not None else replace(sampling, seed=secrets.randbits(32))
+
+
+def _has_chatml(model: Model) -> bool:
+    marks = model.tokenize("<|im_start|><|im_end|>", add_special=False, parse_special=True)
+    return len(marks) == 2
