@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from localspec import paths
-from localspec.budget import DeviceKind
+from localspec.budget import Budget, DeviceKind
 from localspec.config import Config
 from localspec.errors import ConfigError
 from localspec.hardware import Hardware
@@ -239,3 +239,11 @@ def customised(profile: Profile, config: Config) -> Profile:
     )
     changes = {name: value for name in names if (value := getattr(config, name)) is not None}
     return dataclasses.replace(profile, **changes)
+
+
+def budget_for(hardware: Hardware, profile: Profile, config: Config) -> Budget:
+    """What may be used on this machine under ``profile`` (after ``customised``)."""
+    source = f"memory_limit of the profile {profile.name}"
+    if config.memory_limit is not None:
+        source = config.source_of("memory_limit")
+    return hardware.budget(profile.memory_limit, source)
