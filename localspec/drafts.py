@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from localspec.catalog import Catalog, Pair
 from localspec.files import ModelFile
@@ -33,6 +34,7 @@ class OnDisk:
     """A model found on this disk; ``header`` None: its file cannot be read, for the ``reason``."""
 
     model: ModelFile
+    path: Path
     header: Header | None
     reason: str = ""
 
@@ -50,6 +52,7 @@ class Suggestion:
     present: bool
     gain: Gain
     match: str = ""
+    path: Path | None = None
 
 
 def drafts_for(
@@ -123,6 +126,7 @@ def _judge(
         present=True,
         gain=gain_class(target, found.model) if accepted else "unknown",
         match=verdict,
+        path=found.path,
     )
 
 
@@ -130,6 +134,8 @@ def _unfit(target: ModelFile, draft: ModelFile, header: Header) -> str:
     """Why a model cannot be a draft whatever its vocabulary; empty when it can."""
     if header.architecture in _NO_TEXT:
         return f"It does not write text ({label(header.architecture)})."
+    if not header.tensors:
+        return "It has a vocabulary, but no weights."
     if header.architecture.endswith("-assistant") or header.architecture.startswith("eagle"):
         return "It is a draft head made for one target, which localspec cannot run."
     one, other = read_bytes(target), read_bytes(draft)

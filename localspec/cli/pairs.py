@@ -1,0 +1,273 @@
+"""``localspec pairs``: what fits this machine, and which draft goes with a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.cli.options import AtLeast
+
+if TYPE_CHECKING:
+    from localspec.catalog import Catalog
+    from localspec.config import Config
+    from localspec.drafts import OnDisk, Suggestion
+    from localspec.pairs import Candidate
+    from localspec.store import Store
+
+_SPEEDS = "Speed is a guess from size: fast 25 tokens/s and more, good 10, slow 3."
+
+
+@click.command()
+@click.option("--all", "show_all", is_flag=True, help="Also what cannot be used, with the reason.")
+@click.option(
+    "--for", "model", metavar="MODEL", help="Drafts for this model: a file or a catalog name."
+)
+@click.option("--profile", metavar="NAME", help="Hardware profile (see localspec profiles).")
+@click.option(
+    "-c",
+    "--ctx-size",
+    "n_ctx",
+    type=AtLeast(64, 16_777_216, whole=True),
+    metavar="N",
+    help="Context to plan for, in tokens.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    show_all: bool, model: str | None, profile: str | None, n_ctx: int | None, as_json: bool
+) -> None:
+    """Pairs of target and draft that fit this machine now, the best first.
+
+    A pair's name is what "localspec run" and "localspec pull" take. Memory is estimated; before a
+    model is loaded "localspec plan" looks at its file.
+    """
+    from localspec import catalog
+    from localspec.config import load_config
+    from localspec.store import Store
+
+    config = load_config().with_flags({"profile": profile, "n_ctx": n_ctx})
+    known = catalog.load()
+    store = Store(source=config.source, offline=config.offline, extra_dirs=config.model_dirs)
+    if model is not None:
+        _drafts(model, known, store, as_json)
+    else:
+        _pairs(known, store, config, show_all, as_json)
+
+
+# -- pairs for this machine --------------------------------------------------------------------
+
+
+def _pairs(known: Catalog, store: Store, config: Config, show_all: bool, as_json: bool) -> None:
+    from localspec.cli import output
+    from localspec.hardware import detect
+    from localspec.llama.devices import devices
+    from localspec.pairs import default_pair, rank
+    from localspec.profiles import choose, customised, load_profiles
+
+    hardware = detect(devices())
+    found, _ = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
+    profile = customised(found, config)
+    n_ctx = profile.n_ctx
+    budget = hardware.budget(profile.memory_limit)
+    choice = profile.pair_for(hardware)
+    preferred = [choice[0].pair] if choice else []
+    present = {name for name, model in known.models.items() if store.find(model) is not None}
+    ranked = rank(known, budget, present=present, preferred=preferred, n_ctx=n_ctx)
+    default = default_pair(
+        known, budget, preferred, present, can_get=lambda _: not store.offline, n_ctx=n_ctx
+    )
+    usable = [candidate for candidate in ranked if candidate.usable]
+    if as_json:
+        output.data(
+            {
+                "n_ctx": n_ctx,
+                "profile": profile.name,
+                "budget": [
+                    {
+                        "device": device.name,
+                        "kind": device.kind,
+                        "n_bytes_free": device.n_bytes_free,
+                        "shared_with_cpu": device.shared_with_cpu,
+                        "source": device.source,
+                    }
+                    for device in budget.devices
+                ],
+                "default": default.pair.id if default else None,
+                "pairs": [_as_data(candidate) for candidate in (ranked if show_all else usable)],
+            }
+        )
+        return
+    columns = ("Pair", "Download", "Memory", "Speed", "Draft wins", "Tokens", "")
+    rows = [_row(candidate) for candidate in (ranked if show_all else usable)]
+    if rows:
+        output.table(columns, rows, right=(1, 2))
+    else:
+        output.note("No pair of the catalog fits into the memory of this machine.")
+    if default is not None:
+        output.note(f'"localspec run" takes {default.pair.id} unless you name another.')
+    if not show_all and len(ranked) > len(usable):
+        output.note(f"{len(ranked) - len(usable)} more cannot be used here; --all says why.")
+    output.note(f"{_SPEEDS} Memory is for {n_ctx} tokens.")
+
+
+def _row(candidate: Candidate) -> tuple[str, ...]:
+    from localspec.terminal import size
+
+    pair = candidate.pair
+    exact = candidate.pair.n_bytes is not None
+    if candidate.present:
+        download = "present"
+    elif candidate.download_bytes is not None:
+        download = size(candidate.download_bytes)
+    else:
+        download = "not known"
+    need = "not known" if candidate.need_bytes is None else size(candidate.need_bytes)
+    match = f"{pair.match}, checked" if pair.checked and pair.draft else pair.match
+    return (
+        pair.id,
+        download,
+        need if exact or candidate.need_bytes is None else f"about {need}",
+        candidate.speed if candidate.usable else "-",
+        candidate.gain if candidate.usable and pair.draft else "-",
+        match if pair.draft else "-",
+        _remark(candidate),
+    )
+
+
+def _remark(candidate: Candidate) -> str:
+    pair = candidate.pair
+    if not candidate.usable:
+        return candidate.why
+    parts = []
+    if any(file.gated == "yes" for file in pair.files):
+        parts.append("asks for consent on the Hub")
+    if pair.advice == "measure":
+        parts.append("may be refused or slow: try it")
+    if pair.draft is None:
+        parts.append("no draft model")
+    if pair.expected:
+        parts.append(pair.expected)
+    return "; ".join(parts)
+
+
+def _as_data(candidate: Candidate) -> dict[str, Any]:
+    from localspec.pairs import memory_class
+
+    pair = candidate.pair
+    return {
+        "id": pair.id,
+        "target": pair.target.id,
+        "draft": pair.draft.id if pair.draft else None,
+        "kind": pair.kind,
+        "match": pair.match,
+        "checked": pair.checked,
+        "advice": pair.advice,
+        "reason": pair.reason,
+        "expected": pair.expected,
+        "licence": pair.target.licence,
+        "gated": pair.target.gated,
+        "guessed": {file.id: list(file.guessed) for file in pair.files},
+        "usable": candidate.usable,
+        "why": candidate.why,
+        "where": candidate.where,
+        "need_bytes": candidate.need_bytes,
+        "download_bytes": candidate.download_bytes,
+        "present": candidate.present,
+        "speed": candidate.speed,
+        "gain": candidate.gain,
+        "memory_class_gib": memory_class(pair),
+    }
+
+
+# -- drafts for one model ----------------------------------------------------------------------
+
+
+def _drafts(name: str, known: Catalog, store: Store, as_json: bool) -> None:
+    from localspec.catalog import Pair
+    from localspec.cli import output
+    from localspec.drafts import drafts_for
+    from localspec.gguf import read_header
+    from localspec.select import find_model, looks_like_path
+    from localspec.vocab import compare
+
+    entry = None if looks_like_path(name) else store.locate(name)
+    found = entry.file if entry else find_model(name, known, store)
+    target = found.target if isinstance(found, Pair) else found
+    path = store.find(target)
+    if target.path is not None:  # a file: does the catalog know it?
+        target = known.by_file(target.path.name, target.n_bytes) or target
+    header = read_header(path) if path else None
+    disk = list(_on_disk(known, store, path)) if header else []
+    suggestions = drafts_for(target, header, known, disk, compare)
+    if as_json:
+        output.data(
+            {
+                "target": target.id,
+                "target_present": path is not None,
+                "drafts": [_draft_data(one) for one in suggestions],
+            }
+        )
+        return
+    if suggestions:
+        rows = [_draft_row(one) for one in suggestions]
+        output.table(("Draft", "", "Size", "Wins", "Tokens", "Reason"), rows, right=(2,))
+    if not any(one.accepted for one in suggestions):
+        output.note(
+            f"No draft model for {target.id} is known or here. It can still draft from the text "
+            "itself (--mode lookup)."
+        )
+    if header is None:
+        output.note(
+            f"{target.id} is not on this computer, so models on the disk were not compared with it."
+        )
+
+
+def _draft_row(one: Suggestion) -> tuple[str, ...]:
+    from localspec.pairs import weight_bytes
+    from localspec.terminal import size
+
+    n_bytes = weight_bytes(one.draft) if one.draft else None
+    verdict = "yes" if one.accepted else "no"
+    place = ", present" if one.present else ", to download" if one.accepted else ""
+    source = "Catalog: " if one.from_catalog else ""
+    return (
+        one.name,
+        verdict + place,
+        size(n_bytes) if n_bytes else "not known",
+        one.gain if one.accepted else "-",
+        one.match or "-",
+        source + one.reason,
+    )
+
+
+def _draft_data(one: Suggestion) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "path": str(one.path) if one.path else None,
+        "accepted": one.accepted,
+        "reason": one.reason,
+        "match": one.match or None,
+        "from_catalog": one.from_catalog,
+        "present": one.present,
+        "gain": one.gain,
+    }
+
+
+def _on_disk(known: Catalog, store: Store, target: Path | None) -> Iterator[OnDisk]:
+    """Every model that is here, but the target."""
+    from localspec.drafts import OnDisk
+    from localspec.errors import LocalspecError
+    from localspec.gguf import read_header
+    from localspec.store import is_side_file
+
+    here = target.resolve() if target else None
+    for entry in store.inventory():
+        if entry.path.resolve() == here or is_side_file(entry.path.name):
+            continue
+        model = known.by_file(entry.path.name, entry.n_bytes) or entry.file
+        try:
+            yield OnDisk(model, entry.path, read_header(entry.path))
+        except LocalspecError as error:
+            yield OnDisk(model, entry.path, None, error.message)
