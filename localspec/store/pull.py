@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from localspec.store.download import Downloader
 
 _OWNERS = {
-    "hub": "another cache",
+    "hub": "another program that uses the Hugging Face cache",
     "llama.cpp": "llama.cpp",
     "lmstudio": "LM Studio",
     "ollama": "Ollama",
@@ -195,16 +195,25 @@ class Store:
 
         Raises DownloadError for anything else: it belongs to another program.
         """
-        repo = next((r for r in repos(self.cache) if entry.path.is_relative_to(r.folder)), None)
-        if entry.origin != "hub" or repo is None:
-            raise DownloadError(
-                f"{label(entry.name)} belongs to {_OWNERS[entry.origin]}, so it is left alone.",
-                hint=f"It is {entry.path}",
-            )
+        repo = self.check_removable(entry)
         snapshots = repo.folder / "snapshots"
         names = {"/".join(part.relative_to(snapshots).parts[1:]) for part in entry.parts}
         with explained(self.cache):
             return repo.remove(names)
+
+    def check_removable(self, entry: Entry) -> Repo:
+        """The repository in our cache that ``entry`` may be removed from.
+
+        Raises DownloadError if it belongs to another program.
+        """
+        repo = next((r for r in repos(self.cache) if entry.path.is_relative_to(r.folder)), None)
+        if entry.removable and repo is not None:
+            return repo
+        raise DownloadError(
+            f"{label(entry.name)} was not downloaded by localspec but belongs to "
+            f"{_OWNERS[entry.origin]}, so it is left alone.",
+            hint=f"It is {entry.path}",
+        )
 
     def leftovers(self) -> list[Leftover]:
         """What interrupted downloads left in the Hub cache."""
