@@ -51,9 +51,15 @@ class _Level:
 def memory_limits(probe: Probe) -> list[MemoryLimit]:
     """Every memory limit that counts for this process, innermost first."""
     found: list[MemoryLimit] = []
+    hidden: list[MemoryLimit] = []
     for level in _levels(probe, "memory"):
-        found += _memory_v2(probe, level) if level.version == 2 else _memory_v1(probe, level)
-    return found
+        if level.version == 2:
+            found += _memory_v2(probe, level)
+        else:
+            found += _memory_v1(probe, level)
+            hidden += _hidden_v1(probe, level)
+    known = min((limit.n_bytes for limit in found), default=_UNLIMITED)
+    return found + [limit for limit in hidden[:1] if limit.n_bytes < known]
 
 
 def cpu_quota(probe: Probe) -> CpuQuota | None:
@@ -91,19 +97,28 @@ def _memory_v2(probe: Probe, level: _Level) -> list[MemoryLimit]:
 
 
 def _memory_v1(probe: Probe, level: _Level) -> list[MemoryLimit]:
-    limits = []
+    limit = _integer(probe.read(f"{level.directory}/memory.limit_in_bytes"))
+    if limit is None or limit >= _UNLIMITED:
+        return []
+    used, cache, _ = _use_v1(probe, level)
+    return [_limit(limit, used, cache, f"memory.limit_in_bytes of {level.name}")]
+
+
+def _hidden_v1(probe: Probe, level: _Level) -> list[MemoryLimit]:
+    """A limit of a parent that may not be mounted here; its own use cannot be seen."""
+    used, cache, limit = _use_v1(probe, level)
+    if limit >= _UNLIMITED:
+        return []
+    source = f"the limit above {level.name} (hierarchical_memory_limit)"
+    return [_limit(limit, used, cache, source)]
+
+
+def _use_v1(probe: Probe, level: _Level) -> tuple[int, int, int]:
+    """Bytes in use, bytes of page cache among them, and the lowest limit of all parents."""
     used = _integer(probe.read(f"{level.directory}/memory.usage_in_bytes")) or 0
     stat = _table(probe.read(f"{level.directory}/memory.stat"))
     cache = sum(stat.get(f"total_{k}", stat.get(k, 0)) for k in ("active_file", "inactive_file"))
-    own = _integer(probe.read(f"{level.directory}/memory.limit_in_bytes"))
-    if own is not None and own < _UNLIMITED:
-        limits.append(_limit(own, used, cache, f"memory.limit_in_bytes of {level.name}"))
-    # Tells of parents that are not mounted here, but of none of their use.
-    above = stat.get("hierarchical_memory_limit")
-    if above is not None and above < min(own or _UNLIMITED, _UNLIMITED):
-        source = f"the limit above {level.name} (hierarchical_memory_limit)"
-        limits.append(_limit(above, used, cache, source))
-    return limits
+    return used, cache, stat.get("hierarchical_memory_limit", _UNLIMITED)
 
 
 def _limit(limit: int, used: int, cache: int, source: str) -> MemoryLimit:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from localspec.hardware.cgroups import CpuQuota, cpu_quota
 from localspec.hardware.probe import Probe
+from localspec.hardware.windows import read_cores
 
 # As the kernel spells them; only those for which llama.cpp has kernels of their own.
 _FEATURES = (
@@ -62,7 +63,7 @@ class _Cores:
 
 def detect_cpu(probe: Probe) -> Cpu:
     """Cores of this machine and the threads to use."""
-    cores = _linux_cores(probe) or _mac_cores(probe) or _plain_cores(probe)
+    cores = _linux_cores(probe) or _windows_cores(probe) or _mac_cores(probe) or _plain_cores(probe)
     quota = cpu_quota(probe)
     threads, reason = _auto_threads(cores, quota)
     return Cpu(
@@ -133,8 +134,23 @@ def _linux_cores(probe: Probe) -> _Cores | None:
             core_of[cpu] = siblings
     if not core_of:
         return None
-    fast = _fast_cpus(probe, set(core_of))
-    allowed = set(core_of) if probe.affinity is None else set(core_of) & probe.affinity
+    return _count(core_of, _fast_cpus(probe, set(core_of)), probe.affinity)
+
+
+def _windows_cores(probe: Probe) -> _Cores | None:
+    cores = read_cores(probe.core_table)
+    if not cores:
+        return None
+    best = max(core.efficiency_class for core in cores)
+    core_of = {cpu: str(index) for index, core in enumerate(cores) for cpu in core.cpus}
+    fast = {cpu for core in cores if core.efficiency_class == best for cpu in core.cpus}
+    return _count(core_of, fast, probe.affinity)
+
+
+def _count(core_of: dict[int, str], fast: set[int], affinity: frozenset[int] | None) -> _Cores:
+    """``core_of``: which core each hardware thread belongs to; ``fast``: the threads of fast cores;
+    ``affinity``: the threads this process may use."""
+    allowed = set(core_of) if affinity is None else set(core_of) & affinity
     allowed = allowed or set(core_of)
 
     def n_cores(cpus: set[int]) -> int:
@@ -185,7 +201,7 @@ def _mac_cores(probe: Probe) -> _Cores | None:
 
 
 def _plain_cores(probe: Probe) -> _Cores:
-    """Where the system tells only counts (Windows): CPUs of one core are taken to be neighbours."""
+    """Where the system tells only counts: CPUs of one core are taken to be neighbours."""
     n_logical = max(1, probe.n_logical)
     n_physical = min(probe.n_physical or n_logical, n_logical)
     per_core = n_logical / n_physical

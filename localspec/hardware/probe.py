@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-if sys.platform == "win32":
-    resource = None
-else:
+from localspec.hardware.windows import core_table
+
+if sys.platform != "win32":
     import resource
 
 MAX_READ = 1024 * 1024
@@ -37,6 +37,7 @@ class Probe:
     ``n_logical`` / ``n_physical``: CPUs and cores as psutil sees them. ``affinity``: CPUs that this
     process may use, None when the system does not say. ``rlimits``: soft limits in bytes by name
     (RLIMIT_AS, RLIMIT_DATA). ``shell``: name of the shell that runs us, "" when unknown.
+    ``core_table``: Windows' own description of its cores.
     """
 
     system: str
@@ -51,6 +52,7 @@ class Probe:
     affinity: frozenset[int] | None = None
     rlimits: Mapping[str, int] = field(default_factory=dict)
     shell: str = ""
+    core_table: bytes = b""
 
     def read(self, path: str) -> str:
         """The text of one of Linux's own files, at most a MiB; "" when there is none."""
@@ -110,7 +112,7 @@ def _affinity() -> frozenset[int] | None:
 
 def _rlimits() -> dict[str, int]:
     found: dict[str, int] = {}
-    if resource is not None:
+    if sys.platform != "win32":
         for name in ("RLIMIT_AS", "RLIMIT_DATA"):
             kind = getattr(resource, name, None)
             if kind is not None and (soft := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
@@ -148,4 +150,5 @@ def here() -> Probe:
         affinity=_affinity(),
         rlimits=_rlimits(),
         shell=_shell() if platform.system() == "Windows" else "",
+        core_table=core_table(),
     )

@@ -86,6 +86,7 @@ def test_v1_levels_of_a_host(tmp_path: Path) -> None:
         f"{memory}/memory.limit_in_bytes": V1_UNLIMITED,
         f"{memory}/a/memory.limit_in_bytes": f"{4 * GIB}\n",
         f"{memory}/a/memory.usage_in_bytes": f"{GIB}\n",
+        f"{memory}/a/b/memory.stat": f"hierarchical_memory_limit {4 * GIB}\n",
         f"{memory}/a/b/memory.limit_in_bytes": V1_UNLIMITED,
         f"{cpu}/a/cpu.cfs_quota_us": "250000\n",
         f"{cpu}/a/cpu.cfs_period_us": "100000\n",

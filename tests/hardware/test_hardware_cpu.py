@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from helpers_machines import container_v2, cores, linux, mac
 
 from localspec.hardware import Probe, detect, threads_for
 from localspec.hardware.cpu import Cpu, detect_cpu
+from localspec.hardware.windows import read_cores
 
 
 def cpu(root: Path, files: dict[str, str], **facts: object) -> Cpu:
@@ -110,6 +113,44 @@ def test_windows_tells_counts_only(
 ) -> None:
     probe = Probe("Windows", "AMD64", n_logical=logical, n_physical=physical, affinity=affinity)
     assert detect_cpu(probe).threads == threads
+
+
+def record(mask: int, efficiency_class: int, group: int = 0) -> bytes:
+    """One SYSTEM_LOGICAL_PROCESSOR_INFORMATION_EX of a core, as 64-bit Windows writes it."""
+    head = struct.pack("<IIBB20xH", 0, 48, int(mask.bit_count() > 1), efficiency_class, 1)
+    return head + struct.pack("<QH6x", mask, group)
+
+
+def test_a_hybrid_windows_laptop() -> None:
+    table = b"".join(record(0b11 << 2 * i, 1) for i in range(4))
+    table += b"".join(record(1 << i, 0) for i in range(8, 16))
+    probe = Probe("Windows", "AMD64", n_logical=16, n_physical=12, core_table=table)
+    found = detect_cpu(probe)
+    assert (found.n_logical, found.n_physical, found.n_performance) == (16, 12, 4)
+    assert found.threads == 4
+    pinned = replace(probe, affinity=frozenset(range(8, 11)))
+    assert detect_cpu(pinned).threads == 3
+
+
+def test_windows_processor_groups() -> None:
+    table = record(0b11, 0) + record(0b11, 0, group=1)
+    assert [sorted(core.cpus) for core in read_cores(table)] == [[0, 1], [64, 65]]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"x",
+        record(1, 0)[:-1],
+        record(0, 0),
+        struct.pack("<II24x", 0, 0),
+        struct.pack("<IIBB20xH", 0, 32, 0, 0, 9),
+    ],
+)
+def test_a_broken_windows_table_is_not_believed(table: bytes) -> None:
+    assert read_cores(table) == []
+    probe = Probe("Windows", n_logical=4, n_physical=2, core_table=table)
+    assert detect_cpu(probe).threads == 2
 
 
 def test_name_and_instructions(tmp_path: Path) -> None:
