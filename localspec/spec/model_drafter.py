@@ -159,7 +159,7 @@ class ModelDrafter:
             if cancelled():
                 raise Interrupted
             start = len(self._decoder.tokens)
-            chunk = self._tokens[start : min(last, start + self._n_chunk)]
+            chunk = self._tokens[start : min(last - 1, start + self._n_chunk)]
             self._decoder.decode(chunk, 0)
             n_read += len(chunk)
         return n_read
