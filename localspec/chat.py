@@ -130,7 +130,8 @@ class Template:
             return self._without_template(turns, add_generation_prompt)
         refusal, incomplete = "", ""
         # Some templates written for tools fail on None, which others take as "no tools".
-        for tools in (None, []):
+        choices: tuple[list[Any] | None, ...] = (None, [])
+        for tools in choices:
             for attempt in _repairs(turns):
                 try:
                     text = self._rendered(attempt, add_generation_prompt, tools)
