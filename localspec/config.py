@@ -171,10 +171,11 @@ def _from_file(path: Path) -> dict[str, tuple[Node, str]]:
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[Node, str]]:
     found: dict[str, tuple[Node, str]] = {}
-    # The switch that huggingface_hub's users know already.
-    names = {"HF_HUB_OFFLINE": "offline"}
-    names.update({PREFIX + name.upper(): name for name in setting_names()})
-    for variable, name in names.items():
+    # The switch that huggingface_hub's users know already, read as huggingface_hub reads it.
+    if env.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        found["offline"] = (Scalar("on", "HF_HUB_OFFLINE", 0), "from HF_HUB_OFFLINE")
+    for name in setting_names():
+        variable = PREFIX + name.upper()
         text = env.get(variable, "")
         if not text:
             continue

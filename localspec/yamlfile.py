@@ -80,6 +80,7 @@ def load(source: Path | str, name: str = "") -> Node:
         raise ConfigError(
             f"{name} is larger than {MAX_BYTES // 2**20} MiB; that is no settings file"
         )
+    text = text.encode("utf-8", "replace").decode("utf-8")  # the C parser stumbles over surrogates
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster
     try:
         return _Builder(name).build(yaml.parse(text, Loader=loader))

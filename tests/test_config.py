@@ -77,6 +77,7 @@ def test_offline_is_heard_from_the_hub_s_own_switch(tmp_path: Path) -> None:
     assert found.offline
     assert found.source_of("offline") == "from HF_HUB_OFFLINE"
     assert not config(tmp_path, "", {"HF_HUB_OFFLINE": "1", "LOCALSPEC_OFFLINE": "off"}).offline
+    assert not config(tmp_path, "", {"HF_HUB_OFFLINE": "perhaps"}).offline
 
 
 def test_a_misspelt_variable_is_reported_not_fatal(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,16 @@ def test_the_python_parser_says_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     assert message("a: 1\nb: \x07\n") == "config.yaml, line 2: a character that YAML does not allow"
     assert message("a: 1\nb: [1, 2\n").startswith("config.yaml, line 3: not valid YAML: ")
     assert message("[" * 100 + "]" * 100) == "config.yaml, line 1: nested more than 32 deep"
+
+
+def test_whatever_a_file_holds_it_is_read_or_refused_in_words() -> None:
+    """Anything but a ConfigError would end in a traceback."""
+    chance = random.Random(5)
+    whole = (Path(__file__).parent.parent / "profiles" / "cpu.yaml").read_text("utf-8")
+    signs = "{}[]:,-?&*!|>'\"%@`#\n\t \\\x00\x85\ud800\U0001f600<<~0e_"
+    for _ in range(400):
+        text = list(whole[chance.randrange(len(whole)) :][:200])
+        for _ in range(chance.randrange(1, 8)):
+            text[chance.randrange(len(text))] = chance.choice(signs)
+        with contextlib.suppress(ConfigError):
+            load("".join(text))
