@@ -284,7 +284,7 @@ def _order(candidate: Candidate, preferred: dict[str, int]) -> tuple[float | str
         not candidate.usable,
         preferred.get(pair.id, len(preferred)),
         _SPEED_ORDER[candidate.speed],
-        _ADVICE_ORDER[pair.advice],
+        _ADVICE_ORDER[pair.advice] + (candidate.gain == "none"),
         -(weight_bytes(pair.target) or 0),
         GAIN_ORDER[candidate.gain],
         pair.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.budget import Budget
@@ -47,7 +47,10 @@ def find_model(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
     if looks_like_path(name):
         return local_model(Path(name).expanduser())
     if "/" not in name:
-        return catalog.find(name)
+        found = catalog.find(name)
+        if isinstance(found, Pair):
+            return replace(found, target=_with_files(found.target, store))
+        return _with_files(found, store)
     if not _HUB_NAME.fullmatch(name):
         raise ModelNotFoundError(
             f'"{label(name)}" is not a file, a catalog name or a Hub name (owner/name:quant).',
@@ -56,6 +59,13 @@ def find_model(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
     repo, _, quant = name.partition(":")
     known = catalog.by_repo(repo, quant)
     return known[0] if len(known) == 1 else store.resolve_hub(repo, quant or None)
+
+
+def _with_files(model: ModelFile, store: Store) -> ModelFile:
+    """``model``; where the catalog does not know the names of its files, as the Hub has them."""
+    if model.shards or model.path is not None:
+        return model
+    return store.resolve_hub(model.repo, model.quant or None)
 
 
 def select(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +13,19 @@ import click
 from localspec.cli.options import AtLeast
 
 if TYPE_CHECKING:
-    from localspec.catalog import Catalog
+    from localspec.catalog import Catalog, Pair
     from localspec.config import Config
+    from localspec.files import ModelFile
     from localspec.drafts import OnDisk, Suggestion
     from localspec.pairs import Candidate
     from localspec.store import Store
 
-_SPEEDS = "Speed is a guess from size: fast 25 tokens/s and more, good 10, slow 3."
+_WIDE = 130  # columns of a terminal that has room for remarks
+_LEGEND = (
+    "Speed without a draft, guessed from size: fast 25 tokens/s and more, good 10, slow 3. "
+    "Gain: what a draft of that size can win at best. Match is as reported, with ? in doubt, "
+    "with * compared token by token; every draft is compared before it is used."
+)
 
 
 @click.command()
@@ -99,47 +107,53 @@ def _pairs(known: Catalog, store: Store, config: Config, show_all: bool, as_json
             }
         )
         return
-    columns = ("Pair", "Download", "Memory", "Speed", "Draft wins", "Tokens", "")
-    rows = [_row(candidate) for candidate in (ranked if show_all else usable)]
-    if rows:
-        output.table(columns, rows, right=(1, 2))
-    else:
-        output.note("No pair of the catalog fits into the memory of this machine.")
+    _show(usable)
+    rest = [(one.pair.id, one.why) for one in ranked if not one.usable]
+    if rest and show_all:
+        click.echo()
+        output.table(("Pair", "Why not"), rest)
     if default is not None:
         output.note(f'"localspec run" takes {default.pair.id} unless you name another.')
-    if not show_all and len(ranked) > len(usable):
-        output.note(f"{len(ranked) - len(usable)} more cannot be used here; --all says why.")
-    output.note(f"{_SPEEDS} Memory is for {n_ctx} tokens.")
+    if rest and not show_all:
+        output.note(f"{len(rest)} more cannot be used here; --all says why.")
+    if usable:
+        output.note(f"{_LEGEND} Memory is for {n_ctx} tokens.")
+
+
+def _show(usable: list[Candidate]) -> None:
+    from localspec.cli import output
+
+    if not usable:
+        output.note("No pair of the catalog fits into the memory of this machine.")
+        return
+    columns = ["Pair", "Download", "Memory", "Speed", "Gain", "Match"]
+    rows = [_row(candidate) for candidate in usable]
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns < _WIDE:
+        rows = [row[: len(columns)] for row in rows]  # names must not be broken to make room
+    else:
+        columns.append("Remarks")
+    output.table(columns, rows, right=(1, 2))
 
 
 def _row(candidate: Candidate) -> tuple[str, ...]:
     from localspec.terminal import size
 
     pair = candidate.pair
-    exact = candidate.pair.n_bytes is not None
-    if candidate.present:
-        download = "present"
-    elif candidate.download_bytes is not None:
-        download = size(candidate.download_bytes)
-    else:
-        download = "not known"
-    need = "not known" if candidate.need_bytes is None else size(candidate.need_bytes)
-    match = f"{pair.match}, checked" if pair.checked and pair.draft else pair.match
+    download = "?" if candidate.download_bytes is None else size(candidate.download_bytes)
+    rough = "" if pair.n_bytes is not None else "~"
+    sure = "*" if pair.checked else "?" if pair.advice == "measure" and pair.match == "near" else ""
     return (
         pair.id,
-        download,
-        need if exact or candidate.need_bytes is None else f"about {need}",
-        candidate.speed if candidate.usable else "-",
-        candidate.gain if candidate.usable and pair.draft else "-",
-        match if pair.draft else "-",
-        _remark(candidate),
+        "present" if candidate.present else download,
+        "?" if candidate.need_bytes is None else rough + size(candidate.need_bytes),
+        candidate.speed,
+        candidate.gain if pair.draft else "-",
+        pair.match + sure if pair.draft else "-",
+        _remarks(pair),
     )
 
 
-def _remark(candidate: Candidate) -> str:
-    pair = candidate.pair
-    if not candidate.usable:
-        return candidate.why
+def _remarks(pair: Pair) -> str:
     parts = []
     if any(file.gated == "yes" for file in pair.files):
         parts.append("asks for consent on the Hub")
@@ -193,7 +207,12 @@ def _drafts(name: str, known: Catalog, store: Store, as_json: bool) -> None:
     from localspec.vocab import compare
 
     entry = None if looks_like_path(name) else store.locate(name)
-    found = entry.file if entry else find_model(name, known, store)
+    if entry is not None:
+        found: ModelFile | Pair = entry.file
+    elif "/" in name or looks_like_path(name):
+        found = find_model(name, known, store)
+    else:
+        found = known.find(name)  # the catalog's answer needs no network
     target = found.target if isinstance(found, Pair) else found
     path = store.find(target)
     if target.path is not None:  # a file: does the catalog know it?
@@ -212,7 +231,7 @@ def _drafts(name: str, known: Catalog, store: Store, as_json: bool) -> None:
         return
     if suggestions:
         rows = [_draft_row(one) for one in suggestions]
-        output.table(("Draft", "", "Size", "Wins", "Tokens", "Reason"), rows, right=(2,))
+        output.table(("Draft", "", "Size", "Gain", "Match", "Reason"), rows, right=(2,))
     if not any(one.accepted for one in suggestions):
         output.note(
             f"No draft model for {target.id} is known or here. It can still draft from the text "
@@ -235,7 +254,7 @@ def _draft_row(one: Suggestion) -> tuple[str, ...]:
     return (
         one.name,
         verdict + place,
-        size(n_bytes) if n_bytes else "not known",
+        size(n_bytes) if n_bytes else "?",
         one.gain if one.accepted else "-",
         one.match or "-",
         source + one.reason,
