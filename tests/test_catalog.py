@@ -7,9 +7,14 @@ import pytest
 from helpers_catalog import NOWHERE, shipped
 
 from localspec import catalog, paths
+from localspec.config import load_config
 from localspec.errors import ConfigError, ModelNotFoundError
 from localspec.files import MirrorPart, ModelFile
+from localspec.gguf import read_header
+from localspec.header import Header
 from localspec.pairs import memory_class
+from localspec.store import Store
+from localspec.vocab import compare
 
 CATALOG = shipped()
 
@@ -452,3 +457,49 @@ def test_the_shipped_catalog_has_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_missing_file_is_no_catalog() -> None:
     with pytest.raises(ConfigError, match="cannot read /nonexistent/models"):
         catalog.load(NOWHERE)
+
+
+# -- the real files ------------------------------------------------------------------------------
+
+REAL = [
+    "qwen2.5-coder-1.5b-q4_k_m",
+    "qwen2.5-coder-0.5b-q4_k_m",
+    "smollm2-135m-q4_1",
+    "gemma-3-270m-q4_k_m",
+]
+
+
+def real_header(model: ModelFile) -> Header:
+    """The header of the file itself, from wherever the user keeps it, else downloaded."""
+    (path,) = Store(extra_dirs=load_config().model_dirs).fetch([model])
+    return read_header(path)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", REAL)
+def test_the_numbers_are_those_of_the_real_file(name: str) -> None:
+    model = CATALOG.model(name)
+    header = real_header(model)
+    assert header.file_bytes == model.n_bytes
+    for key, value in model.numbers.items():
+        if key in ("n_layer_full", "n_layer_swa"):  # the file does not say; the pattern is known
+            continue
+        found = getattr(header, key)
+        assert (max(found) if isinstance(found, tuple) else found) == value, key
+
+
+@pytest.mark.real
+def test_the_pair_that_is_called_checked_matches() -> None:
+    pair = CATALOG.pair("qwen2.5-coder-1.5b")
+    assert pair.draft is not None
+    match = compare(real_header(pair.target), real_header(pair.draft))
+    assert (match.verdict, match.n_target, match.n_draft) == ("same", 151936, 151936)
+
+
+@pytest.mark.real
+def test_models_of_different_families_do_not_match() -> None:
+    headers = [real_header(CATALOG.model(name)) for name in REAL]
+    qwen, _, smollm, gemma = headers
+    assert compare(qwen, smollm).verdict == "different"
+    assert compare(qwen, gemma).verdict == "different"
+    assert compare(gemma, smollm).verdict == "different"

@@ -15,8 +15,8 @@ from localspec.cli.options import AtLeast
 if TYPE_CHECKING:
     from localspec.catalog import Catalog, Pair
     from localspec.config import Config
-    from localspec.files import ModelFile
     from localspec.drafts import OnDisk, Suggestion
+    from localspec.files import ModelFile
     from localspec.pairs import Candidate
     from localspec.store import Store
 
