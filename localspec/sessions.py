@@ -175,12 +175,12 @@ class Chats(Reader):
         settings: Mapping[str, Any] | None = None,
     ) -> int:
         """Append a turn; return its id. The first question becomes the title of a chat without."""
-        now = time.time()
+        now, content = time.time(), _text(content)
         with self._writing():
             row = self._db.execute(
                 "INSERT INTO turns (chat, role, content, state, created, numbers, settings)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (chat_id, role, _text(content), state, now, _pack(numbers), _pack(settings)),
+                (chat_id, role, content, state, now, _pack(numbers), _pack(settings)),
             )
             turn_id = row.lastrowid or 0
             self._db.execute("UPDATE chats SET updated = ? WHERE id = ?", (now, chat_id))
@@ -216,11 +216,12 @@ class Chats(Reader):
     ) -> None:
         """The answer is over: save it whole, with its numbers."""
         with self._writing():
+            content = _text(content)
             self._unsaved.pop(turn_id, None)
             self._saved_at.pop(turn_id, None)
             self._db.execute(
                 "UPDATE turns SET content = ?, state = ?, numbers = ? WHERE id = ?",
-                (_text(content), state, _pack(numbers), turn_id),
+                (content, state, _pack(numbers), turn_id),
             )
             self._db.execute(
                 "UPDATE chats SET updated = ? WHERE id = (SELECT chat FROM turns WHERE id = ?)",
@@ -296,7 +297,7 @@ class Chats(Reader):
         if self._has_index and state != "partial":
             self._db.execute("DELETE FROM turns_text WHERE rowid = ?", (turn_id,))
             self._db.execute(
-                "INSERT INTO turns_text (rowid, content) VALUES (?, ?)", (turn_id, _text(content))
+                "INSERT INTO turns_text (rowid, content) VALUES (?, ?)", (turn_id, content)
             )
 
     def _flush(self) -> None:

@@ -102,9 +102,9 @@ def show(chat_id: str, as_json: bool) -> None:
     if chat.system:
         click.echo(f"\n[system]\n{clean(chat.system)}")
     for turn in chat.turns:
-        state = {"complete": "", "stopped": ", stopped", "partial": ", interrupted"}[turn.state]
+        state = {"stopped": ", stopped", "partial": ", interrupted"}.get(turn.state, "")
         numbers = _numbers(turn)
-        click.echo(label(f"\n[{turn.role}{state}]{'  ' + numbers if numbers else ''}".strip("\n")))
+        click.echo("\n" + label(f"[{turn.role}{state}]" + ("  " + numbers if numbers else "")))
         click.echo(clean(turn.content).strip("\n"))
 
 
