@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localspec.session import Status
 from localspec.spec.events import Finished
+
+if TYPE_CHECKING:
+    from localspec.session import Status
 
 
 def as_dict(finished: Finished, text: str, status: Status, seed: int | None) -> dict[str, Any]:
@@ -37,6 +39,7 @@ def as_dict(finished: Finished, text: str, status: Status, seed: int | None) -> 
         "tokens_per_s": stats.tokens_per_s,
         "baseline_tokens_per_s": stats.baseline_tokens_per_s,
         "gain": stats.gain,
+        "saved_s": stats.saved_s,
         "drafters": {
             name: {
                 "n_drafted": drafter.n_drafted,

@@ -137,6 +137,11 @@ class Session:
         """Tokens that are in the target's cache now."""
         return len(self._target.context.tokens)
 
+    @property
+    def baseline_step_s(self) -> float | None:
+        """Seconds of one plain decode as measured so far, None when none was."""
+        return self._engine.pacer.baseline_step_s()
+
     # -- answering ------------------------------------------------------------------------------
 
     def tokenize(self, prompt: Prompt) -> list[int]:

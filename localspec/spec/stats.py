@@ -7,8 +7,11 @@ per step; per-position acceptance is the unconditional rate over all steps that 
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from localspec.spec.events import Step
@@ -124,3 +127,94 @@ class Stats:
     @property
     def _n_later(self) -> int:
         return self.n_tokens - self._n_first
+
+
+@dataclass(slots=True)
+class Totals:
+    """All answers of a chat together."""
+
+    n_answers: int = 0
+    n_tokens: int = 0
+    n_verified: int = 0
+    n_accepted: int = 0
+    saved_s: float | None = None
+    """Seconds saved against plain decoding in the answers that measured it, None if none did."""
+
+    def add(self, stats: Stats) -> None:
+        """Count one answer that is over."""
+        self._count(stats.n_tokens, stats.n_verified, stats.n_accepted, stats.saved_s)
+
+    def add_saved(self, numbers: Mapping[str, Any]) -> None:
+        """Count an answer from an earlier run; what is missing or not a number is left out."""
+        saved = numbers.get("saved_s")
+        self._count(
+            *(_count_of(numbers.get(name)) for name in ("n_tokens", "n_verified", "n_accepted")),
+            float(saved) if _is_number(saved) else None,
+        )
+
+    def plus(self, stats: Stats) -> Totals:
+        """The same with the answer that is being written."""
+        whole = Totals(
+            self.n_answers, self.n_tokens, self.n_verified, self.n_accepted, self.saved_s
+        )
+        whole.add(stats)
+        return whole
+
+    def _count(
+        self, n_tokens: int, n_verified: int, n_accepted: int, saved_s: float | None
+    ) -> None:
+        self.n_answers += 1
+        self.n_tokens += n_tokens
+        self.n_verified += n_verified
+        self.n_accepted += n_accepted
+        if saved_s is not None:
+            self.saved_s = (self.saved_s or 0.0) + saved_s
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / verified, or None when nothing was verified."""
+        return self.n_accepted / self.n_verified if self.n_verified else None
+
+
+class Window:
+    """Acceptance over the last ``n_steps`` steps that verified anything, whatever the answer."""
+
+    def __init__(self, n_steps: int = 64) -> None:
+        self._steps: deque[tuple[int, int]] = deque(maxlen=n_steps)
+
+    def add(self, step: Step) -> None:
+        """Count one step; one without a draft says nothing about acceptance."""
+        if step.n_verified:
+            self._steps.append((step.n_accepted, step.n_verified))
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps are in it now."""
+        return len(self._steps)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / verified, or None when nothing was verified."""
+        return _rate(list(self._steps))
+
+    def series(self, n: int) -> list[float]:
+        """The window as at most ``n`` rates, oldest first, each over the same number of steps (the
+        first may be over fewer)."""
+        steps = list(self._steps)
+        size = max(1, -(-len(steps) // n))
+        ends = range(len(steps), 0, -size)
+        parts = [_rate(steps[max(0, end - size) : end]) for end in ends]
+        return [rate for rate in reversed(parts) if rate is not None]
+
+
+def _rate(steps: list[tuple[int, int]]) -> float | None:
+    n_verified = sum(verified for _, verified in steps)
+    return sum(accepted for accepted, _ in steps) / n_verified if n_verified else None
+
+
+def _count_of(value: Any) -> int:
+    return int(value) if _is_number(value) else 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
