@@ -1,0 +1,25 @@
+"""What fits into memory, where, and what to do when it does not: pure arithmetic, no I/O."""
+
+from localspec.budget import Budget, DeviceMemory
+from localspec.memory.cascade import choose_plan
+from localspec.memory.parts import Part, Settings, kv_cells, plan_memory
+from localspec.memory.plan import Candidate, Mode, Plan, Request, Step
+from localspec.memory.shape import Layer, Shape, repacked_types
+
+__all__ = [
+    "Budget",
+    "Candidate",
+    "DeviceMemory",
+    "Layer",
+    "Mode",
+    "Part",
+    "Plan",
+    "Request",
+    "Settings",
+    "Shape",
+    "Step",
+    "choose_plan",
+    "kv_cells",
+    "plan_memory",
+    "repacked_types",
+]

@@ -1,0 +1,313 @@
+"""The cascade when memory is short: best expected speed first, each step with its reason.
+
+Draft on the GPU; draft on the CPU while the target stays on the GPU; a smaller draft; a quantised
+cache (if allowed); lookup; plain; all of these again with a shorter context (if allowed); refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from localspec.budget import Budget
+from localspec.errors import LocalspecError, MemoryPlanError, PairError
+from localspec.memory.parts import Part, Settings, plan_memory
+from localspec.memory.plan import (
+    Candidate,
+    Mode,
+    Plan,
+    Request,
+    Shortfall,
+    Step,
+    needed_bytes,
+    shortfall,
+)
+from localspec.terminal import label, size
+
+_SMALL_CACHE = "q8_0"
+_WIDE_CACHES = {"f32", "f16", "bf16"}
+_N_HINTS = 3
+_ONLY_IF_ALLOWED = "only if you allow it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to run the request; ``forbidden``: why it is not even tried."""
+
+    mode: Mode
+    settings: Settings
+    draft: Candidate | None = None
+    draft_on_gpu: bool = False
+    quantised: bool = False
+    shortened: bool = False
+    forbidden: str = ""
+
+    def name(self, budget: Budget) -> str:
+        """For the list of steps and for sentences."""
+        if self.forbidden:
+            return "a shorter context" if self.shortened else f"a {_SMALL_CACHE.upper()} cache"
+        if self.draft is not None and self.draft.unusable:
+            return f"draft {self.draft.name}"
+        if self.draft is not None:
+            place = _gpu_name(budget) if self.draft_on_gpu else "the CPU"
+            text = f"draft {self.draft.name} on {place}"
+        else:
+            text = self.mode
+        if self.quantised:
+            text += f" with a {_SMALL_CACHE.upper()} cache"
+        return text + (f" and a context of {self.settings.n_ctx}" if self.shortened else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    parts: tuple[Part, ...]
+    settings: Settings
+    draft_settings: Settings | None
+    lack: Shortfall | None
+
+
+def choose_plan(request: Request, budget: Budget) -> Plan:
+    """The first step of the cascade that fits ``budget``.
+
+    Raises MemoryPlanError when none does, naming the missing bytes and what would fit; PairError
+    when a draft is demanded and none of them goes with the target.
+    """
+    steps: list[Step] = []
+    chosen: tuple[_Option, _Attempt] | None = None
+    last: tuple[_Option, Shortfall] | None = None
+    for option in _options(request, budget):
+        name = option.name(budget)
+        if chosen is not None:
+            if option.settings.n_ctx == chosen[0].settings.n_ctx:
+                steps.append(Step(name, "not needed"))
+        elif option.forbidden:
+            steps.append(Step(name, "not allowed", option.forbidden))
+        elif option.draft is not None and option.draft.unusable:
+            steps.append(Step(name, "not possible", option.draft.unusable))
+        else:
+            attempt = _try(option, request, budget)
+            if attempt.lack is None:
+                chosen = option, attempt
+                steps.append(Step(name, "chosen", _fits(attempt, budget)))
+            else:
+                last = option, attempt.lack
+                steps.append(Step(name, "too large", _lacks(attempt.lack)))
+    if chosen is None:
+        raise _refusal(request, budget, steps, last)
+    option, attempt = chosen
+    return Plan(
+        mode=option.mode,
+        reason=_reason(option, request, steps, budget),
+        parts=attempt.parts,
+        budget=budget,
+        steps=tuple(steps),
+        target=request.target.name,
+        settings=attempt.settings,
+        draft=option.draft.name if option.draft else "",
+        draft_settings=attempt.draft_settings,
+    )
+
+
+# -- the steps -----------------------------------------------------------------------------------
+
+
+def _options(request: Request, budget: Budget) -> Iterator[_Option]:
+    yield from _at(request, budget, request.settings, shortened=False)
+    n_ctx = request.settings.n_ctx // 2
+    if not request.allow_shorter_context:
+        if n_ctx >= request.min_ctx:
+            yield _Option("plain", request.settings, shortened=True, forbidden=_ONLY_IF_ALLOWED)
+        return
+    while n_ctx >= request.min_ctx:
+        yield from _at(request, budget, replace(request.settings, n_ctx=n_ctx), shortened=True)
+        n_ctx //= 2
+
+
+def _at(
+    request: Request, budget: Budget, settings: Settings, *, shortened: bool
+) -> Iterator[_Option]:
+    """The steps for one context length."""
+    small = _quantised(settings)
+    caches = [settings]
+    if small is not None and request.allow_quantised_cache:
+        caches.append(small)
+    if request.mode in ("auto", "draft"):
+        for cache in caches:
+            for draft in request.drafts:
+                if draft.unusable and cache is small:
+                    continue
+                places = (False,) if draft.unusable else _places(request, budget)
+                for on_gpu in places:
+                    yield _Option("draft", cache, draft, on_gpu, cache is small, shortened)
+    if small is not None and not request.allow_quantised_cache and not shortened:
+        yield _Option("plain", small, quantised=True, forbidden=_ONLY_IF_ALLOWED)
+    modes: tuple[Mode, ...] = ("lookup", "plain")
+    for mode in modes:
+        if request.mode in ("auto", mode):
+            for cache in caches:
+                yield _Option(mode, cache, quantised=cache is small, shortened=shortened)
+
+
+def _places(request: Request, budget: Budget) -> Sequence[bool]:
+    """Where the draft may go: True is the GPU."""
+    if not budget.accelerators or request.draft_device == "cpu":
+        return (False,)
+    return (True,) if request.draft_device == "gpu" else (True, False)
+
+
+def _quantised(settings: Settings) -> Settings | None:
+    """The same with a smaller cache; None when it is small already.
+
+    Values can be quantised only with flash attention.
+    """
+    type_k = _SMALL_CACHE if settings.type_k in _WIDE_CACHES else settings.type_k
+    wide_v = settings.flash_attn and settings.type_v in _WIDE_CACHES
+    type_v = _SMALL_CACHE if wide_v else settings.type_v
+    small = replace(settings, type_k=type_k, type_v=type_v)
+    return None if small == settings else small
+
+
+def _try(option: _Option, request: Request, budget: Budget) -> _Attempt:
+    shape, draft = request.target.shape, option.draft
+    settings, lookup = option.settings, option.mode != "plain"
+    n_gpu_layers = request.n_gpu_layers
+    if n_gpu_layers is None:
+        n_gpu_layers = _layers_that_fit(request, settings, budget, lookup=lookup)
+    settings = replace(settings, n_gpu_layers=n_gpu_layers)
+    draft_settings = None
+    if draft is not None:
+        trained = draft.shape.n_ctx_train or settings.n_ctx
+        draft_settings = replace(
+            settings,
+            n_ctx=min(settings.n_ctx, trained),
+            n_gpu_layers=len(draft.shape.layers) + 1 if option.draft_on_gpu else 0,
+            n_rs_seq=0,
+        )
+    parts = plan_memory(
+        shape,
+        settings,
+        budget.devices,
+        draft.shape if draft else None,
+        draft_settings,
+        lookup=lookup,
+    )
+    return _Attempt(parts, settings, draft_settings, shortfall(parts, budget))
+
+
+def _layers_that_fit(request: Request, settings: Settings, budget: Budget, *, lookup: bool) -> int:
+    """Most layers of the target alone that the accelerators hold; all of them includes the output.
+
+    More layers never take less memory there, so halving the range finds the last one that fits.
+    """
+    if not budget.accelerators:
+        return 0
+    fits, too_many = 0, len(request.target.shape.layers) + 2
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        trial = replace(settings, n_gpu_layers=middle)
+        parts = plan_memory(request.target.shape, trial, budget.devices, lookup=lookup)
+        full = any(
+            needed_bytes(parts, device.name) > device.n_bytes_free for device in budget.accelerators
+        )
+        fits, too_many = (fits, middle) if full else (middle, too_many)
+    return fits
+
+
+# -- sentences -----------------------------------------------------------------------------------
+
+
+def _gpu_name(budget: Budget) -> str:
+    names = [device.name for device in budget.accelerators]
+    return names[0] if len(names) == 1 else "the GPUs"
+
+
+def _fits(attempt: _Attempt, budget: Budget) -> str:
+    pieces = [
+        f"{size(needed_bytes(attempt.parts, device.name))} of {size(device.n_bytes_free)} "
+        f"on {device.name}"
+        for device in budget.devices
+        if needed_bytes(attempt.parts, device.name)
+    ]
+    return "needs " + ", ".join(pieces)
+
+
+def _lacks(lack: Shortfall) -> str:
+    return (
+        f"needs {size(lack.needed_bytes)} on {lack.device.name}, "
+        f"{size(lack.missing_bytes)} more than the {size(lack.device.n_bytes_free)} available "
+        f"({lack.device.source})"
+    )
+
+
+def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Budget) -> str:
+    head = {"lookup": "Lookup", "plain": "Plain decoding"}.get(option.mode, "")
+    head = option.name(budget).replace(option.mode, head, 1) if head else option.name(budget)
+    head = head[0].upper() + head[1:]
+    failed = next((step for step in steps if step.verdict in ("too large", "not possible")), None)
+    if failed is not None:
+        return f"{head}: {_sentence(failed)}."
+    if option.mode == "draft":
+        return f"{head}: everything fits."
+    if request.mode == option.mode:
+        return f"{head}, as asked."
+    return f"{head}: no draft is known for this target."
+
+
+def _sentence(step: Step) -> str:
+    if step.verdict == "too large":
+        return f"{step.name} {step.reason}"
+    return f"{step.name} is {step.verdict} ({step.reason.rstrip('.')})"
+
+
+def _refusal(
+    request: Request,
+    budget: Budget,
+    steps: Sequence[Step],
+    last: tuple[_Option, Shortfall] | None,
+) -> LocalspecError:
+    name = label(request.target.name)
+    if last is None:
+        failed = next((step for step in steps if step.verdict == "not possible"), None)
+        why = _sentence(failed) if failed else "no draft is known for it"
+        return PairError(
+            f"{name} cannot run with a draft: {label(why)}.",
+            hint="Leave the mode on auto to run without one, or see localspec pairs --for MODEL.",
+        )
+    option, lack = last
+    what = name if option.mode == "plain" else f"{name} ({option.name(budget)})"
+    return MemoryPlanError(
+        f"{what} does not fit into memory: it {_lacks(lack)}.",
+        hint="\n".join(_would_fit(request, budget)),
+    )
+
+
+def _would_fit(request: Request, budget: Budget) -> Iterator[str]:
+    """One line per change that would make it fit."""
+
+    def works(changed: Request) -> bool:
+        return any(
+            not (option.forbidden or (option.draft and option.draft.unusable))
+            and _try(option, changed, budget).lack is None
+            for option in _options(changed, budget)
+        )
+
+    if request.mode != "auto" and works(replace(request, mode="auto")):
+        yield "It would fit in another mode: leave the mode on auto."
+    if not request.allow_quantised_cache and works(replace(request, allow_quantised_cache=True)):
+        yield "It would fit with a quantised cache (--cache-type-k q8_0 --cache-type-v q8_0)."
+    n_ctx = request.settings.n_ctx // 2
+    while n_ctx >= request.min_ctx:
+        shorter = replace(request.settings, n_ctx=n_ctx)
+        if works(replace(request, settings=shorter, allow_shorter_context=False)):
+            yield f"A context of {n_ctx} tokens would fit (--ctx-size {n_ctx})."
+            break
+        n_ctx //= 2
+    fitting = [
+        label(other.name)
+        for other in request.other_targets
+        if works(replace(request, target=other, drafts=(), mode="auto", n_gpu_layers=None))
+    ]
+    if fitting:
+        yield f"These models would fit: {', '.join(fitting[:_N_HINTS])}."
+    else:
+        yield "Close other programs, or choose a smaller model or quantisation (localspec pairs)."

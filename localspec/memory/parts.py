@@ -1,0 +1,244 @@
+"""Every part of memory that a model takes, with its bytes and its device.
+
+The rules were read in llama.cpp (named at each function) and checked against its own log of buffer
+sizes; ``bench/memory_table.py`` repeats that check.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from localspec.budget import DeviceKind, DeviceMemory
+from localspec.ggml_types import BY_NAME
+from localspec.memory.shape import Layer, Shape
+
+Role = Literal["target", "draft", "both"]
+
+MIB = 1 << 20
+_F32, _F16 = 4, 2
+_CELL_PADDING = 256
+_INDEX_BYTES_PER_TOKEN = 320  # dictionary entries and chains of the lookup index
+# What llama.cpp keeps per token text and per merge (maps and strings), measured on vocabularies of
+# 49k, 152k and 262k tokens, and what a loaded model costs besides.
+_TOKEN_BYTES, _MERGE_BYTES, _MODEL_BYTES = 165, 157, 1.5 * MIB
+# What the driver and its kernels take on a device once it is used. Rough: it depends on the driver.
+_DRIVER_BYTES: dict[DeviceKind, int] = {
+    "cuda": 400 * MIB,
+    "rocm": 400 * MIB,
+    "sycl": 300 * MIB,
+    "vulkan": 150 * MIB,
+    "metal": 64 * MIB,
+    "other": 150 * MIB,
+}
+_RESERVE_BYTES = 64 * MIB
+_RESERVE_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``n_bytes`` of ``device`` for one purpose. ``evictable_bytes`` of them are file pages that
+    are read once while loading and that the system may drop afterwards without loss."""
+
+    what: str
+    role: Role
+    device: str
+    n_bytes: int
+    evictable_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """What must be there all the time."""
+        return self.n_bytes - self.evictable_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one model will be loaded.
+
+    ``n_rows``: most rows of logits in one decode. ``n_gpu_layers``: layers on accelerators, counted
+    from the last; one more than the model has puts the output there too. ``n_rs_seq``: extra copies
+    of a recurrent state, for rolling back.
+    """
+
+    n_ctx: int
+    n_batch: int = 512
+    n_ubatch: int = 512
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash_attn: bool = True
+    swa_full: bool = False
+    n_rows: int = 64
+    n_gpu_layers: int = 0
+    n_rs_seq: int = 0
+    offload_kqv: bool = True
+
+
+def kv_cells(n_ctx: int, window: int, settings: Settings) -> int:
+    """Cells of a layer's cache (llama-context.cpp; llama-kv-cache-iswa.cpp for windows)."""
+    full = _padded(n_ctx)
+    if not window or settings.swa_full:
+        return full
+    return _padded(min(full, window + min(settings.n_ubatch, settings.n_batch)))
+
+
+def plan_memory(
+    target: Shape,
+    settings: Settings,
+    devices: Sequence[DeviceMemory],
+    draft: Shape | None = None,
+    draft_settings: Settings | None = None,
+    *,
+    lookup: bool = True,
+) -> tuple[Part, ...]:
+    """All parts for a target and perhaps a draft, on ``devices`` (the CPU first).
+
+    The draft's context is never longer than the target's. Raises ValueError for a draft without
+    settings.
+    """
+    rows = settings.n_rows if lookup or draft is not None else 1
+    parts = [*_model_parts("target", target, settings, devices, rows)]
+    if draft is not None:
+        if draft_settings is None:
+            raise ValueError("a draft needs settings")
+        parts += _model_parts("draft", draft, draft_settings, devices, 1)
+    cpu = devices[0].name
+    if lookup:
+        n_bytes = settings.n_ctx * _INDEX_BYTES_PER_TOKEN
+        parts.append(Part("lookup index", "both", cpu, n_bytes))
+    used = {part.device for part in parts if part.n_bytes}
+    for device in devices:
+        if device.kind != "cpu" and device.name in used:
+            parts.append(Part("driver", "both", device.name, _DRIVER_BYTES[device.kind]))
+    for device in devices:
+        if device.name in used:
+            total = sum(part.n_bytes for part in parts if part.device == device.name)
+            n_bytes = _RESERVE_BYTES + int(total * _RESERVE_SHARE)
+            parts.append(Part("reserve", "both", device.name, n_bytes))
+    return tuple(part for part in parts if part.n_bytes)
+
+
+def placement(shape: Shape, n_gpu_layers: int, devices: Sequence[DeviceMemory]) -> list[int]:
+    """Index into ``devices`` for each layer and, last, the output (llama-model.cpp: load_tensors).
+
+    With several accelerators each gets layers in proportion to its free memory.
+    """
+    n = len(shape.layers) + 1
+    n_gpu = min(max(n_gpu_layers, 0), n) if len(devices) > 1 else 0
+    result = [0] * (n - n_gpu)
+    free = [max(device.n_bytes_free, 1) for device in devices[1:]]
+    limits = [sum(free[: place + 1]) / sum(free) for place in range(len(free))]
+    for layer in range(n_gpu):
+        share = layer / n_gpu
+        result.append(1 + next(place for place, limit in enumerate(limits) if share < limit))
+    return result
+
+
+# -- one model -----------------------------------------------------------------------------------
+
+
+def _model_parts(
+    role: Role, shape: Shape, settings: Settings, devices: Sequence[DeviceMemory], rows: int
+) -> list[Part]:
+    where = placement(shape, settings.n_gpu_layers, devices)
+    cpu = devices[0].name
+    parts = _weights(role, shape, where, devices)
+    table = shape.n_vocab * _TOKEN_BYTES + shape.n_merges * _MERGE_BYTES + _MODEL_BYTES
+    parts.append(Part("vocabulary", role, cpu, int(table)))
+    parts += _caches(role, shape, settings, where, devices)
+    for index in sorted({0, *where}):
+        on_cpu = index == 0
+        if on_cpu and where.count(0) == 0:
+            # The graph runs elsewhere; its inputs are prepared here.
+            n_bytes = _mask_bytes(shape, settings) + settings.n_ubatch * shape.n_embd * _F32
+        else:
+            n_bytes = _compute_bytes(shape, settings, rows if on_cpu else settings.n_rows)
+        parts.append(Part("compute buffers", role, devices[index].name, n_bytes))
+    parts.append(Part("logits", role, cpu, rows * (shape.n_vocab + shape.n_embd) * _F32))
+    return parts
+
+
+def _weights(
+    role: Role, shape: Shape, where: Sequence[int], devices: Sequence[DeviceMemory]
+) -> list[Part]:
+    on_device: Counter[int] = Counter()
+    mapped, copies = shape.input.weight_bytes, 0
+    pieces: list[Layer] = [*shape.layers, shape.output]
+    for place, index in zip(pieces, where, strict=True):
+        if index:
+            on_device[index] += place.weight_bytes
+        else:
+            mapped += place.weight_bytes
+            copies += place.repacked_bytes
+    if where[-1] == 0:
+        mapped -= shape.output_copy_bytes  # the output reads the input's pages
+    parts = [
+        Part("weights", role, devices[0].name, mapped, evictable_bytes=min(copies, mapped)),
+        Part("rearranged weights", role, devices[0].name, copies),
+    ]
+    return parts + [
+        Part("weights", role, devices[index].name, n_bytes)
+        for index, n_bytes in sorted(on_device.items())
+    ]
+
+
+def _caches(
+    role: Role,
+    shape: Shape,
+    settings: Settings,
+    where: Sequence[int],
+    devices: Sequence[DeviceMemory],
+) -> list[Part]:
+    """Keys and values (llama-kv-cache.cpp) and recurrent states (llama-memory-recurrent.cpp)."""
+    keys: Counter[int] = Counter()
+    states: Counter[int] = Counter()
+    for layer, index in zip(shape.layers, where[:-1], strict=True):
+        place = index if settings.offload_kqv else 0
+        cells = kv_cells(settings.n_ctx, layer.window, settings)
+        keys[place] += _row_bytes(settings.type_k, layer.k_width) * cells
+        keys[place] += _row_bytes(settings.type_v, layer.v_width) * cells
+        states[place] += layer.state_bytes * (1 + settings.n_rs_seq)
+    return [
+        Part(what, role, devices[index].name, n_bytes)
+        for what, counter in (("KV cache", keys), ("recurrent state", states))
+        for index, n_bytes in sorted(counter.items())
+        if n_bytes
+    ]
+
+
+def _row_bytes(type_name: str, width: int) -> int:
+    kind = BY_NAME[type_name.upper()]
+    return -(-width // kind.n_block) * kind.n_bytes
+
+
+def _mask_bytes(shape: Shape, settings: Settings) -> int:
+    """The attention mask: a row per token of a micro-batch, a column per cell (llama-graph.cpp)."""
+    windows = {layer.window for layer in shape.layers if layer.k_width}
+    cells = sum(kv_cells(settings.n_ctx, window, settings) for window in windows)
+    return cells * settings.n_ubatch * (_F16 if settings.flash_attn else _F32)
+
+
+def _compute_bytes(shape: Shape, settings: Settings, rows: int) -> int:
+    """The scheduler's buffer: the largest set of values that are alive at once in the graph.
+
+    Three places compete: a feed-forward block (three times its inner width and four times the
+    model's), attention (all scores of a micro-batch, when flash attention is off), and the logits.
+    The factors reproduce llama.cpp's reported sizes of Llama, Qwen2 and Gemma-3 graphs within 4 %.
+    """
+    n, mask = min(settings.n_ubatch, settings.n_batch), _mask_bytes(shape, settings)
+    block = mask + n * _F32 * (3 * shape.n_ff + shape.n_ff_extra + 4 * shape.n_embd)
+    output = rows * shape.n_vocab * _F32 + n * _F32 * shape.n_embd + 2 * MIB
+    scores = 0
+    if not settings.flash_attn:
+        cells = kv_cells(settings.n_ctx, 0, settings)
+        wide = max(shape.n_embd, shape.n_head * shape.n_embd_head)
+        scores = mask + n * _F32 * (shape.n_head * cells + int(5.5 * wide))
+    # What the threads quantise their inputs into (ggml-cpu.c: ggml_graph_plan).
+    work = n * max(shape.n_ff, shape.n_embd) * 9 // 8
+    return max(block, output, scores) + work
+
+
+def _padded(cells: int) -> int:
+    return -(-cells // _CELL_PADDING) * _CELL_PADDING
