@@ -47,11 +47,13 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What the server says next, in place of the truth. ``cut``: body bytes before it hangs up."""
+    """What the server says next, in place of the truth. ``cut``: body bytes before it hangs up;
+    ``hold``: body bytes before it waits for ``FakeHub.go_on``."""
 
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     cut: int | None = None
+    hold: int | None = None
     body: bytes | None = None
     stall_s: float = 0.0
 
@@ -73,6 +75,7 @@ class FakeHub:
         self.gated: set[str] = set()
         self.private: set[str] = set()
         self.sizes_known = True
+        self.go_on = threading.Event()
         self.hub = _serve(self, "hub")
         self.storage = _serve(self, "storage")
         # Two names for this computer make two hosts.
@@ -80,6 +83,7 @@ class FakeHub:
         self.elsewhere = f"http://localhost:{self.storage.server_port}"
 
     def close(self) -> None:
+        self.go_on.set()
         for server in (self.hub, self.storage):
             server.shutdown()
             server.server_close()
@@ -105,6 +109,10 @@ class FakeHub:
             return None
 
         self.faults.append(fault)
+
+    def hold_bodies(self, *lengths: int) -> None:
+        """The next file bodies stop after so many bytes until ``go_on`` is set."""
+        self.say(*(Answer(hold=n) for n in lengths), method="GET", host="storage")
 
     def say(self, *answers: Answer, method: str = "HEAD", host: str = "hub") -> None:
         """The next questions of this kind get these answers."""
@@ -133,7 +141,7 @@ def _serve(fake: FakeHub, role: str) -> ThreadingHTTPServer:
 
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     return server
 
 
@@ -174,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve(asked)
 
     def _send(
-        self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None
+        self, status: int, headers: dict[str, str], body: bytes, answer: Answer | None = None
     ) -> None:
         self.send_response(status)
         for key, value in headers.items():
@@ -182,11 +190,17 @@ class _Handler(BaseHTTPRequestHandler):
         if "Content-Length" not in headers:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body if cut is None else body[:cut])
-        if cut is not None:
-            self.wfile.flush()
+        if self.command == "HEAD":
+            return
+        if answer is not None and answer.hold is not None:
+            self.wfile.write(body[: answer.hold])
+            self.hub.go_on.wait(120)
+            self.wfile.write(body[answer.hold :])
+        elif answer is not None and answer.cut is not None:
+            self.wfile.write(body[: answer.cut])
             self.close_connection = True
+        else:
+            self.wfile.write(body)
 
     def _refused(self, repo: str) -> bool:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -231,9 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(416, {"Content-Range": f"bytes */{len(content)}"}, b"")
                 return
             headers = {"Content-Range": f"bytes {start}-{end}/{len(content)}", **answer.headers}
-            self._send(206, headers, content[start : end + 1], answer.cut)
+            self._send(206, headers, content[start : end + 1], answer)
         else:
-            self._send(200, answer.headers, content, answer.cut)
+            self._send(200, answer.headers, content, answer)
 
     def _listing(self, asked: Asked) -> None:
         repo = "/".join(asked.path.split("/")[3:5])

@@ -83,6 +83,7 @@ class Hub:
         self._down: HubUnreachableError | None = None
         self._client = httpx2.Client(
             follow_redirects=False,
+            verify=httpx2.create_ssl_context(),
             timeout=httpx2.Timeout(settings.read_s, connect=settings.notice_s),
             # Few requests, far apart: a connection kept open would only be one to forget.
             limits=httpx2.Limits(max_keepalive_connections=0),
