@@ -25,6 +25,7 @@ _SLACK = 0.75  # of the room, after trimming: so that not every later turn trims
 _TEMPLATE_ERRORS = (
     jinja2.TemplateError,
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     RuntimeError,

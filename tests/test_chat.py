@@ -16,7 +16,7 @@ from helpers_templates import (
     THINKING_LIKE,
     TRAINING_LIKE,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.chat import Message, Template, fit, split_thinking
@@ -233,6 +233,7 @@ def test_last_question_too_long_names_both_numbers() -> None:
         fit(LONG, 3, words)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     st.lists(st.sampled_from(["u:a", "u:a b c", "a:a", "a:a b c d", "s:x"]), max_size=20),
     st.integers(min_value=0, max_value=60),

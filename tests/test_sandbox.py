@@ -98,6 +98,7 @@ HOSTILE = {
     "wrong type": "{{ 1 + 'a' }}",
     "division": "{{ 1 / 0 }}",
     "not there": "{{ nothing.at.all }}",
+    "broken promise": "{{ 'abcdefghijk'|truncate(1) }}",
     "no method": "{{ messages[0].content.nosuch() }}",
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.spec.text import TextStream
@@ -59,6 +59,7 @@ broken = st.lists(
 ).map(b"".join)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(letters, stop_lists, places)
 def test_streamed_text_is_the_whole_text_up_to_the_stop(
     text: str, stops: list[str], at: list[int]
@@ -69,6 +70,7 @@ def test_streamed_text_is_the_whole_text_up_to_the_stop(
     assert result.stopped == (start is not None)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     st.one_of(broken, st.binary(max_size=30)), st.lists(st.sampled_from(["a", MARK, "ab"])), places
 )
@@ -82,6 +84,7 @@ def test_invalid_bytes_become_the_marks_of_the_whole_text(
     assert result.stopped == (start is not None)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(letters, stop_lists, places)
 def test_text_is_released_as_soon_as_it_cannot_become_a_stop(
     text: str, stops: list[str], at: list[int]
@@ -100,6 +103,7 @@ def test_text_is_released_as_soon_as_it_cannot_become_a_stop(
         assert result.held == whole[len(whole) - n_held :]
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(letters, stop_lists, places)
 def test_tokens_with_text_before_the_stop_are_kept_and_no_others(
     text: str, stops: list[str], at: list[int]
