@@ -189,7 +189,6 @@ class Chats(Reader):
                     "UPDATE chats SET title = ? WHERE id = ? AND title = ''",
                     (_title(content), chat_id),
                 )
-            self._index(turn_id, content, state)
             self._saved_at[turn_id] = time.monotonic()
         return turn_id
 
@@ -227,7 +226,6 @@ class Chats(Reader):
                 "UPDATE chats SET updated = ? WHERE id = (SELECT chat FROM turns WHERE id = ?)",
                 (time.time(), turn_id),
             )
-            self._index(turn_id, content, state)
 
     def fork(self, chat_id: str, turn_id: int | None = None) -> str:
         """A new chat with the turns of ``chat_id`` up to and with ``turn_id`` (None: all)."""
@@ -278,27 +276,15 @@ class Chats(Reader):
             ).lastrowid
             gone.append(Deleted(number or 0, chat_id, turn_id))
             self._unsaved.pop(turn_id, None)
-            if self._has_index:
-                self._db.execute("DELETE FROM turns_text WHERE rowid = ?", (turn_id,))
         self._db.execute(f"DELETE FROM turns WHERE {where}", values)
         return gone
 
     def _after_delete(self, gone: list[Deleted]) -> None:
         with self._guard():
-            if self._has_index:
-                # The index keeps deleted text until its parts are merged.
-                self._db.execute("INSERT INTO turns_text (turns_text) VALUES ('optimize')")
-            # The text must not stay in the log of changes either.
+            # The text must not stay in the log of changes.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         for forget in self.on_delete:
             forget(gone)
-
-    def _index(self, turn_id: int, content: str, state: State) -> None:
-        if self._has_index and state != "partial":
-            self._db.execute("DELETE FROM turns_text WHERE rowid = ?", (turn_id,))
-            self._db.execute(
-                "INSERT INTO turns_text (rowid, content) VALUES (?, ?)", (turn_id, content)
-            )
 
     def _flush(self) -> None:
         with self._lock:

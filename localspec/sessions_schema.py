@@ -96,29 +96,6 @@ def migrate(db: sqlite3.Connection, where: str) -> None:
         db.execute(f"PRAGMA user_version = {number}")
 
 
-def add_index(db: sqlite3.Connection) -> bool:
-    """Make the index for searching, which is no part of the schema: some builds of SQLite cannot
-    have it. False: there is none."""
-    try:
-        db.execute(
-            "CREATE VIRTUAL TABLE IF NOT EXISTS turns_text USING fts5(content, tokenize='trigram')"
-        )
-    except sqlite3.OperationalError:
-        return False
-    return True
-
-
-def sync_index(db: sqlite3.Connection) -> None:
-    """Bring the index in line with the turns: an older schema or another build may have written
-    without it."""
-    indexed = "SELECT id FROM turns_text_docsize"
-    db.execute(f"DELETE FROM turns_text WHERE rowid IN ({indexed} EXCEPT SELECT id FROM turns)")
-    db.execute(
-        "INSERT INTO turns_text (rowid, content) SELECT id, content FROM turns"
-        f" WHERE state != 'partial' AND id NOT IN ({indexed})"
-    )
-
-
 def is_damage(error: BaseException | None) -> bool:
     """The file is not a whole database, as against busy, full or forbidden."""
     if isinstance(error, MalformedError):
@@ -150,16 +127,11 @@ class Database:
         self._where = str(path) if path else "memory"
         self._lock = threading.RLock()
         self._db = connect(str(path) if path else ":memory:")
-        self._has_index = False
 
     def _prepare(self) -> None:
         """Make or update the tables. Raises sqlite3.Error."""
         with self._writing():
             migrate(self._db, self._where)
-        self._has_index = add_index(self._db)
-        if self._has_index:
-            with self._writing():
-                sync_index(self._db)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

@@ -105,7 +105,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_template_ends_in_an_error(source: str) -> None:
-    template = Template(source, name="bad.gguf", seconds=3.0)
+    template = Template(source, name="bad.gguf", seconds=1.5)
     with pytest.raises(PromptError, match=r"chat template of bad\.gguf"):
         template.render([Message("user", "Hi")])
 

@@ -267,17 +267,6 @@ def test_half_a_surrogate_pair_can_be_saved(chats: Chats) -> None:
 # Search
 
 
-@pytest.fixture(params=["index", "no index"])
-def searched(
-    request: pytest.FixtureRequest, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Chats]:
-    if request.param == "no index":
-        monkeypatch.setattr(sessions_schema, "add_index", lambda _: False)
-    with Chats.open(path) as chats:
-        assert chats._has_index == (request.param == "index")
-        yield chats
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -295,22 +284,20 @@ def searched(
         ("  ", False),
     ],
 )
-def test_search_finds_all_words_whatever_their_case(
-    searched: Chats, text: str, found: bool
-) -> None:
+def test_search_finds_all_words_whatever_their_case(chats: Chats, text: str, found: bool) -> None:
     answer = 'Use mergesort, 안녕 ÜBER "quoted" 50% a*b'
-    chat = a_chat(searched, answer=answer)
-    a_chat(searched, answer="Use a heap")
-    hits = searched.search(text)
+    chat = a_chat(chats, answer=answer)
+    a_chat(chats, answer="Use a heap")
+    hits = chats.search(text)
     assert [hit.chat.id for hit in hits] == [chat] * found
-    assert [info.id for info in searched.list(query=text)] == (
-        [chat] if found else [] if text.strip() else [info.id for info in searched.list()]
+    assert [info.id for info in chats.list(query=text)] == (
+        [chat] if found else [] if text.strip() else [info.id for info in chats.list()]
     )
 
 
-def test_search_shows_the_surroundings(searched: Chats) -> None:
-    a_chat(searched, answer="start " + "x " * 100 + "needle \x1b[31m\n" + "y " * 100)
-    (hit,) = searched.search("NEEDLE")
+def test_search_shows_the_surroundings(chats: Chats) -> None:
+    a_chat(chats, answer="start " + "x " * 100 + "needle \x1b[31m\n" + "y " * 100)
+    (hit,) = chats.search("NEEDLE")
     assert hit.role == "assistant"
     assert "x needle \N{REPLACEMENT CHARACTER}[31m y" in hit.excerpt
     assert hit.excerpt.startswith("… ")
@@ -318,32 +305,16 @@ def test_search_shows_the_surroundings(searched: Chats) -> None:
     assert len(hit.excerpt) < 130
 
 
-def test_titles_are_found_by_list(searched: Chats) -> None:
-    chat = a_chat(searched)
-    searched.rename(chat, "Physics")
-    assert [info.id for info in searched.list(query="phys")] == [chat]
+def test_titles_are_found_by_list(chats: Chats) -> None:
+    chat = a_chat(chats)
+    chats.rename(chat, "Physics")
+    assert [info.id for info in chats.list(query="phys")] == [chat]
 
 
-def test_a_running_answer_is_found(searched: Chats) -> None:
-    chat = searched.new()
-    searched.add_turn(chat, "assistant", "unfinished", state="partial")
-    assert [hit.chat.id for hit in searched.search("unfinished")] == [chat]
-
-
-def test_turns_written_without_the_index_are_found_later(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Chats.open(path) as chats:
-        gone = a_chat(chats, answer="bygone")
-    with monkeypatch.context() as without:
-        without.setattr(sessions_schema, "add_index", lambda _: False)
-        with Chats.open(path) as chats:
-            chat = a_chat(chats, answer="otherwise")
-            chats.delete(gone)
-    with Chats.open(path) as chats:
-        assert chats._has_index
-        assert [hit.chat.id for hit in chats.search("otherwise")] == [chat]
-        assert chats._db.execute("SELECT count(*) FROM turns_text").fetchone() == (2,)
+def test_a_running_answer_is_found(chats: Chats) -> None:
+    chat = chats.new()
+    chats.add_turn(chat, "assistant", "unfinished", state="partial")
+    assert [hit.chat.id for hit in chats.search("unfinished")] == [chat]
 
 
 # Export

@@ -14,7 +14,7 @@ import helpers_writer
 from localspec.sessions import Chats
 
 N_KILLS = 50
-INTERVAL_S = 0.05  # a second in real use; shorter here, so that many writings meet a kill
+INTERVAL_S = 0.03  # a second in real use; shorter here, so that many writings meet a kill
 
 
 def start_writer(path: Path) -> subprocess.Popen[str]:
@@ -43,7 +43,7 @@ def test_a_kill_loses_no_more_than_the_last_interval(tmp_path: Path) -> None:
     for _ in range(N_KILLS // 2):
         # Two at a time in one database: one goes on writing while the other dies.
         writers = [start_writer(path), start_writer(path)]
-        logs = [killed(writer, moments.uniform(0.0, 0.15)) for writer in writers]
+        logs = [killed(writer, moments.uniform(0.0, 0.1)) for writer in writers]
         with Chats.open(path) as chats:
             assert chats.note == ""
             for log in logs:
