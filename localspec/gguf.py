@@ -10,6 +10,7 @@ from __future__ import annotations
 import stat
 import struct
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "Tensor",
     "TokenType",
     "Tokens",
+    "join_headers",
     "parse_header",
     "read_header",
 ]
@@ -125,6 +127,27 @@ def parse_header(data: bytes, file_bytes: int | None = None, *, name: str = "the
             _Reader(data, file_bytes, name).more(4)
         raise not_gguf(data[:512], name)
     return _Reader(data, file_bytes, name).header()
+
+
+def join_headers(parts: Sequence[Header]) -> Header:
+    """The header of a split model: settings and vocabulary of the first part, tensors of all.
+
+    ``parts`` in order, all of them. Raises ModelFileError when one is missing.
+    """
+    first = parts[0]
+    if len(parts) != first.split_count:
+        raise ModelFileError(
+            f"The model has {first.split_count} parts but only {len(parts)} of them are here.",
+            hint="Fetch all parts into one directory; localspec pull does.",
+        )
+    sizes = [part.file_bytes for part in parts]
+    known = [size for size in sizes if size is not None]
+    return replace(
+        first,
+        tensors=tuple(tensor for part in parts for tensor in part.tensors),
+        file_bytes=sum(known) if len(known) == len(sizes) else None,
+        needed_bytes=sum(part.needed_bytes for part in parts),
+    )
 
 
 class _Reader:

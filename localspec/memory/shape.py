@@ -118,6 +118,21 @@ class Shape:
         """Some layer is recurrent: its state cannot be rolled back by cutting it off."""
         return any(layer.state_bytes for layer in self.layers)
 
+    def scaled_to(self, n_bytes: int) -> Shape:
+        """The same model with ``n_bytes`` of weights: for a split model of which only the first
+        part's header is known, so that most of its tensors are not."""
+        named = self.input.weight_bytes + (self.output.weight_bytes - self.output_copy_bytes)
+        share = max(0, n_bytes - named) // max(1, len(self.layers))
+        layers = tuple(
+            replace(
+                layer,
+                weight_bytes=share,
+                repacked_bytes=_scaled(layer.repacked_bytes, layer.weight_bytes, share),
+            )
+            for layer in self.layers
+        )
+        return replace(self, layers=layers, estimated=True)
+
     @classmethod
     def of(cls, header: Header, repacked: Collection[str] = ()) -> Shape:
         """From a whole header (of all parts of a split model, joined)."""
@@ -133,6 +148,10 @@ class Shape:
         copies.
         """
         return _from_numbers(numbers, n_bytes, repacks=repacks)
+
+
+def _scaled(part: int, whole: int, new_whole: int) -> int:
+    return part * new_whole // whole if whole else 0
 
 
 # -- from a header -------------------------------------------------------------------------------
