@@ -24,7 +24,7 @@ def main(args: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     import click
 
-    from localspec.cli import cli
+    from localspec.cli import ReaderLeft, cli
     from localspec.errors import LocalspecError
 
     for stream in (sys.stdout, sys.stderr):
@@ -45,7 +45,7 @@ def main(args: list[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return 130
-    except BrokenPipeError:
+    except (ReaderLeft, BrokenPipeError):
         _drop_stdout()
         return 0
     except Exception as error:  # noqa: BLE001 - the one place that must not show a traceback

@@ -32,8 +32,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class ReaderLeft(Exception):  # noqa: N818 - no error: whoever read our output has had enough
+    """Standard output is a pipe, and nobody reads it any more (``| head``)."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are run."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would end the process with code 1 for it.
+            raise ReaderLeft from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
