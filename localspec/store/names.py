@@ -32,7 +32,8 @@ _MAX_SHARDS = 1000
 
 def check_repo(repo: str) -> str:
     """``repo`` if it is a Hub repository name (``owner/name``). Raises UsageError."""
-    if len(repo) > 200 or not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
+    odd_end = repo.endswith((".", "-", ".git"))
+    if len(repo) > 96 or not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or odd_end:
         raise UsageError(
             f'"{label(repo)}" is not the name of a Hugging Face repository.',
             hint="Such a name has an owner and a name: Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",

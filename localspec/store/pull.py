@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, cast
@@ -229,6 +230,7 @@ class Store:
                     freed += left.n_bytes
                     left.path.unlink(missing_ok=True)
                     left.path.with_name(left.path.name + ".json").unlink(missing_ok=True)
+                    shutil.rmtree(left.path.with_name(left.path.name + ".wheels"), True)
         return freed
 
     def _resolve_cached(self, repo: str, quant: str | None, revision: str) -> ModelFile | None:

@@ -9,10 +9,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers_store import COMMIT, NAME, REPO, Answer, Asked, FakeHub, Recorder, model, sha256
+from helpers_store import (
+    COMMIT,
+    NAME,
+    REPO,
+    Answer,
+    Asked,
+    FakeHub,
+    Recorder,
+    fake_hub,
+    model,
+    sha256,
+)
 
 from localspec.errors import (
     AccessError,
+    ConfigError,
     DiskSpaceError,
     DownloadCancelledError,
     DownloadError,
@@ -24,6 +36,7 @@ from localspec.errors import (
 )
 from localspec.files import ModelFile, Shard
 from localspec.store import Store
+from localspec.store.hub import settings_from_environment
 from localspec.store.partial import PartialFile
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -236,6 +249,56 @@ def test_token_stays_with_its_host(cache: Path, hub: FakeHub) -> None:
     sent = {asked.host: "authorization" in asked.headers for asked in hub.asked}
     assert sent == {"hub": True, "storage": False}
     assert TOKEN not in repr(hub.settings(TOKEN))
+
+
+def test_renamed_repository_is_followed_with_the_token(cache: Path, hub: FakeHub) -> None:
+    hub.files[REPO, NAME] = CONTENT
+    hub.good_tokens, hub.private = {TOKEN}, {REPO}
+
+    def moved(asked: Asked) -> Answer | None:
+        if asked.path.startswith("/old/name/"):
+            return Answer(307, {"Location": asked.path.replace("old/name", REPO)})
+        return None
+
+    hub.faults.append(moved)
+    file = model(CONTENT, repo="old/name")
+    assert store(cache, hub, TOKEN).fetch([file])[0].read_bytes() == CONTENT
+
+
+def test_endpoint_that_passes_on_to_another_hub_keeps_the_token(cache: Path, hub: FakeHub) -> None:
+    hub.files[REPO, NAME] = CONTENT
+    with fake_hub() as front:
+        other = hub.endpoint.replace("127.0.0.1", "localhost")
+        front.faults.append(lambda asked: Answer(308, {"Location": other + asked.path}))
+        assert store(cache, front, TOKEN).fetch([model(CONTENT)])[0].read_bytes() == CONTENT
+        assert all("authorization" in asked.headers for asked in front.asked)
+    assert not any("authorization" in asked.headers for asked in hub.asked)
+
+
+def test_redirects_in_circles(cache: Path, hub: FakeHub) -> None:
+    hub.faults.append(lambda asked: Answer(302, {"Location": asked.path}))
+    with pytest.raises(DownloadError, match="in circles"):
+        store(cache, hub).fetch([model(CONTENT)])
+
+
+@pytest.mark.parametrize("token", ["hf_ümlaut", "hf_with a blank"])
+def test_token_that_can_be_none(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(ConfigError) as error:
+        settings_from_environment()
+    assert token not in error.value.message + error.value.hint
+
+
+def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.org/")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    settings = settings_from_environment()
+    assert (settings.endpoint, settings.token) == ("https://hub.example.org", TOKEN)
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    assert settings_from_environment().token is None
+    monkeypatch.setenv("HF_ENDPOINT", "hub.example.org")
+    with pytest.raises(ConfigError, match="not a web address"):
+        settings_from_environment()
 
 
 def test_expired_token_on_a_public_model_is_named_and_left_out(cache: Path, hub: FakeHub) -> None:

