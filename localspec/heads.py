@@ -14,7 +14,7 @@ def header_of(file: ModelFile, store: Store) -> Header:
 
     Raises ModelNotFoundError, ModelFileError, and DownloadError when it has to be asked for.
     """
-    path = store.find(file)
+    path = file.path or store.find(file)  # a file that was named is read whatever is in it
     if path is None:
         return _remote(file, store)
     first = read_header(path)
