@@ -3,8 +3,8 @@
 ``blobs/<etag>`` hold the bytes, ``snapshots/<commit>/<name>`` point at them, and ``refs/<branch>``
 name a commit.
 
-``.localspec.json`` in a repository's directory lists the files that localspec itself fetched, so
-that it removes nothing that another program put there.
+``.localspec.json`` in a repository's directory lists what localspec itself put there, as
+``commit/name``, so that it removes nothing of another program's.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from localspec.errors import DownloadError
 from localspec.files import Shard
 from localspec.paths import write_private
-from localspec.store.names import check_file_name, check_repo, check_revision
+from localspec.store.names import check_file_name, check_repo, check_revision, is_etag
+from localspec.terminal import label
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +40,14 @@ def is_sha256(text: str) -> bool:
     return _SHA256.fullmatch(text) is not None
 
 
+def blob_name(path: Path) -> str:
+    """The name of the blob that a snapshot's link points at, "" if it is no link. Raises OSError.
+
+    Only the first step counts: the blob itself may be a link into a store with other names.
+    """
+    return path.readlink().name if path.is_symlink() else ""
+
+
 def is_whole(path: Path, shard: Shard) -> bool:
     """Whether ``path`` is the file that ``shard`` describes, as far as that shows without reading.
 
@@ -46,7 +55,7 @@ def is_whole(path: Path, shard: Shard) -> bool:
     """
     try:
         n_bytes = path.stat().st_size
-        blob = path.resolve().name if path.is_symlink() else ""
+        blob = blob_name(path)
     except OSError:
         return False
     if not path.is_file() or n_bytes != (n_bytes if shard.n_bytes is None else shard.n_bytes):
@@ -142,13 +151,19 @@ class Repo:
                 return paths
         return None
 
-    def publish(self, commit: str, name: str, etag: str, *, revision: str = "") -> Path:
+    def publish(
+        self, commit: str, name: str, etag: str, *, fetched: bool, revision: str = ""
+    ) -> Path:
         """Make ``blobs/etag`` appear as ``snapshots/commit/name``; returns that path.
 
-        Where links are not allowed (Windows) the file itself moves there, as huggingface_hub does.
-        Raises OSError.
+        ``fetched``: we brought the bytes, so they may be removed again. Where links are not allowed
+        (Windows) the file itself moves there, as huggingface_hub does. Raises OSError.
         """
         blob, pointer = self.blob(etag), self.pointer(commit, name)
+        record = self.record()
+        if fetched or etag in record.values():
+            record[f"{commit}/{name}"] = etag
+            self._write_record(record)
         pointer.parent.mkdir(parents=True, exist_ok=True)
         if not (pointer.exists() and pointer.samefile(blob)):
             pointer.unlink(missing_ok=True)
@@ -158,9 +173,6 @@ class Repo:
                 blob.replace(pointer)
         if is_commit(commit):
             self._remember_ref(revision or "main", commit, replace=bool(revision))
-        record = self.record()
-        record[name] = etag
-        self._write_record(record)
         return pointer
 
     def _remember_ref(self, revision: str, commit: str, *, replace: bool) -> None:
@@ -188,7 +200,7 @@ class Repo:
         return found
 
     def record(self) -> dict[str, str]:
-        """The files that localspec fetched: name -> etag."""
+        """What localspec put here: ``commit/name`` -> etag."""
         try:
             with (self.folder / _RECORD).open("rb") as stream:
                 found = json.loads(stream.read(_MAX_RECORD_BYTES))["files"]
@@ -196,51 +208,38 @@ class Repo:
             return {}
         if not isinstance(found, dict):
             return {}
-        return {k: v for k, v in found.items() if isinstance(k, str) and isinstance(v, str)}
+        return {k: v for k, v in found.items() if isinstance(k, str) and is_etag(str(v))}
 
     def _write_record(self, files: dict[str, str]) -> None:
         write_private(self.folder / _RECORD, json.dumps({"files": files}, indent=1).encode())
 
-    def files(self) -> Iterator[tuple[str, Path]]:
-        """Every file of every snapshot as (name in the repository, path), links not followed into
-        directories. The latest snapshot comes first."""
-        for snapshot in self.snapshots():
-            for folder, folders, names in os.walk(snapshot):
-                folders.sort()
-                for name in sorted(names):
-                    path = Path(folder) / name
-                    yield path.relative_to(snapshot).as_posix(), path
-
     def remove(self, names: set[str]) -> int:
-        """Remove these files, which localspec must have fetched, from every snapshot.
+        """Remove these files where localspec put them here; returns the bytes that became free.
 
-        Returns the bytes that became free. Bytes that another name still points at stay. Raises
-        DownloadError if one was fetched by another program or is in use, and OSError.
+        Bytes that another name or another program still points at stay. Raises DownloadError if
+        one was not put here by localspec, and OSError.
         """
         record = self.record()
-        foreign = sorted(names - set(record))
+        mine = {key: etag for key, etag in record.items() if key.partition("/")[2] in names}
+        foreign = sorted(names - {key.partition("/")[2] for key in mine})
         if foreign:
             raise DownloadError(
-                f"{foreign[0]} was not downloaded by localspec, so it is left alone.",
+                f"{label(foreign[0])} was not downloaded by localspec, so it is left alone.",
                 hint=f"It lies in {self.folder}; the program that fetched it can remove it.",
             )
         freed = 0
-        kept = {path.resolve() for name, path in self.files() if name not in names}
-        for name, path in list(self.files()):
-            if name not in names:
-                continue
-            blob = path.resolve()
-            if path.is_symlink() and blob.parent == (self.folder / "blobs").resolve():
-                path.unlink()
-                if blob not in kept and blob.exists():
-                    freed += blob.stat().st_size
-                    blob.unlink()
-            elif not path.is_symlink():
-                freed += path.stat().st_size
-                path.unlink()
-            else:
-                path.unlink()
-        self._write_record({k: v for k, v in record.items() if k not in names})
+        for key in mine:
+            path = self.folder / "snapshots" / PurePosixPath(check_file_name(key))
+            freed += path.stat().st_size if path.is_file() and not path.is_symlink() else 0
+            path.unlink(missing_ok=True)
+        links = [path for snapshot in self.snapshots() for _, path in files_in(snapshot)]
+        needed = {blob_name(path) for path in links}
+        for etag in set(mine.values()) - needed:
+            blob = self.blob(etag)
+            if blob.is_file() and not blob.is_symlink():
+                freed += blob.stat().st_size
+                blob.unlink()
+        self._write_record({k: v for k, v in record.items() if k not in mine})
         self._tidy()
         return freed
 
@@ -263,7 +262,7 @@ class Repo:
 
 def _is_blob_of(path: Path, shard: Shard) -> bool:
     """In a revision that was not asked for, only the hash shows that the bytes are the same."""
-    return shard.sha256 is not None and path.resolve().name == shard.sha256
+    return shard.sha256 is not None and blob_name(path) == shard.sha256
 
 
 def repos(root: Path) -> list[Repo]:
@@ -278,3 +277,12 @@ def repos(root: Path) -> list[Repo]:
         if match and folder.is_dir():
             found.append(Repo(root, f"{match[1]}/{match[2]}"))
     return found
+
+
+def files_in(snapshot: Path) -> list[tuple[str, Path]]:
+    """Every file of a snapshot as (name in the repository, path), by name."""
+    found = []
+    for folder, _, names in os.walk(snapshot):
+        paths = [Path(folder) / name for name in names]
+        found += [(path.relative_to(snapshot).as_posix(), path) for path in paths]
+    return sorted(found)

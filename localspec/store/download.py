@@ -171,9 +171,10 @@ class Downloader:
             repo.blob(item.etag).parent.mkdir(parents=True, exist_ok=True)
             if is_whole(repo.pointer(item.commit, name), item.shard):
                 return  # another process fetched it while we waited
-            if not self._is_blob(item):
+            fetched = not self._is_blob(item)
+            if fetched:
                 item = self._fill_from_any(item)
-            repo.publish(item.commit, name, item.etag, revision=item.revision)
+            repo.publish(item.commit, name, item.etag, fetched=fetched, revision=item.revision)
 
     def _fill_from_any(self, item: Wanted) -> Wanted:
         """Fill ``item``, from the mirror if the Hub goes away in the middle; returns what was

@@ -40,6 +40,11 @@ def extra_bytes(shard: Shard) -> int:
     return 2 * shard.n_bytes * min(_PER_RUN, len(shard.mirror)) // len(shard.mirror)
 
 
+def plan_of(parts: Sequence[MirrorPart]) -> str:
+    """What a journal must say for its offsets to belong to ``parts``."""
+    return hashlib.sha256(repr(tuple(parts)).encode()).hexdigest()
+
+
 def fetch(
     shard: Shard,
     partial: PartialFile,
@@ -56,7 +61,7 @@ def fetch(
     parts = shard.mirror
     for part in parts:
         _check(part)
-    plan = hashlib.sha256(repr(parts).encode()).hexdigest()
+    plan = plan_of(parts)
     ends = journal.ends if journal.plan == plan else []
     ends = [end for end in ends if end <= partial.n_bytes][: len(parts)]
     partial.cut_to(ends[-1] if ends else 0)

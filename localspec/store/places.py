@@ -14,7 +14,7 @@ from typing import Literal
 
 from localspec import paths
 from localspec.files import ModelFile, Shard
-from localspec.store.cache import Repo, is_whole, repos
+from localspec.store.cache import Repo, files_in, is_whole, repos
 from localspec.store.names import Group, group_models, quant_tag
 
 Origin = Literal["hub", "llama.cpp", "lmstudio", "ollama", "directory"]
@@ -104,29 +104,42 @@ def twin(file: ModelFile, extra: Iterable[Path] = ()) -> list[Path] | None:
 def _hub_entries(cache: Path) -> Iterator[Entry]:
     for repo in repos(cache):
         record = repo.record()
-        known: dict[str, Path] = {}
-        for name, path in repo.files():
-            if _size(path) is not None:
-                known.setdefault(name, path)  # the latest snapshot comes first
-        groups = [group for group in group_models(known) if not group.missing]
-        tags = [group.tag for group in groups]
-        for group in groups:
-            short = group.tag and tags.count(group.tag) == 1
+        groups: dict[tuple[str, ...], tuple[Group, Path]] = {}
+        for snapshot in repo.snapshots():
+            here = [name for name, path in files_in(snapshot) if _size(path) is not None]
+            for group in group_models(here):
+                if not group.missing:
+                    groups.setdefault(group.names, (group, snapshot))  # the latest comes first
+        names = _short_names(repo.name, [group for group, _ in groups.values()])
+        for name, (group, snapshot) in zip(names, groups.values(), strict=True):
             yield _entry(
-                f"{repo.name}:{group.tag if short else group.names[0]}",
-                [known[name] for name in group.names],
+                name,
+                [snapshot / PurePosixPath(part) for part in group.names],
                 "hub",
-                removable=all(name in record for name in group.names),
+                removable=all(f"{snapshot.name}/{part}" in record for part in group.names),
             )
+
+
+def _short_names(repo: str, groups: list[Group]) -> list[str]:
+    """``repo:quantisation`` where that is enough, else ``repo:file``."""
+    tags = [group.tag for group in groups]
+    return [
+        f"{repo}:{group.tag if group.tag and tags.count(group.tag) == 1 else group.names[0]}"
+        for group in groups
+    ]
 
 
 def _lm_studio_entries(root: Path) -> Iterator[Entry]:
     """``publisher/repository/file.gguf``, so that a model has the name that it has on the Hub."""
+    by_folder: dict[Path, list[Group]] = {}
     for group, folder in _groups_below(root, 3):
+        by_folder.setdefault(folder, []).append(group)
+    for folder, groups in by_folder.items():
         where = folder.relative_to(root).parts
-        tag = group.tag or group.names[0]
-        name = f"{'/'.join(where[:2])}:{tag}" if len(where) >= 2 else str(folder / group.names[0])
-        yield _entry(name, [folder / part for part in group.names], "lmstudio")
+        names = _short_names("/".join(where[:2]), groups)
+        for name, group in zip(names, groups, strict=True):
+            shown = name if len(where) >= 2 else str(folder / group.names[0])
+            yield _entry(shown, [folder / part for part in group.names], "lmstudio")
 
 
 def _flat_entries(root: Path, origin: Origin, *, depth: int) -> Iterator[Entry]:

@@ -18,7 +18,7 @@ from localspec.errors import (
 from localspec.files import Cancelled, ModelFile, NoProgress, Progress, Shard
 from localspec.paths import hub_cache
 from localspec.store import places
-from localspec.store.cache import Leftover, Repo, is_whole, repos
+from localspec.store.cache import Leftover, Repo, files_in, is_whole, repos
 from localspec.store.disk import explained
 from localspec.store.names import check_repo, choose, quant_tag, shard_name
 from localspec.store.places import Entry
@@ -239,7 +239,7 @@ class Store:
         for snapshot in folder.snapshots():
             if commit and snapshot.name != commit:
                 continue
-            names = [name for name, path in folder.files() if path.is_relative_to(snapshot)]
+            names = [name for name, _ in files_in(snapshot)]
             try:
                 group = choose(repo, names, quant)
             except (ModelNotFoundError, UsageError):

