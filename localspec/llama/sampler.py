@@ -1,8 +1,13 @@
-"""llama.cpp's own sampler chain, asked for a distribution instead of a token.
+"""llama.cpp's own samplers, asked for a distribution instead of a token.
 
-The chain is the native one, in llama.cpp's order, without its last link (the draw). What is left
-after truncation is a short list of candidates; its softmax is the distribution p that verification
-needs. The draw itself is ours, because the rejection rule needs p.
+The links are the native ones, in llama.cpp's order, without the last (the draw). What is left after
+truncation is a short list of candidates; its softmax is the distribution p that verification needs.
+The draw itself is ours, because the rejection rule needs p.
+
+p is defined so: penalties, DRY and logit bias change single logits; tokens that the grammar forbids
+are taken out; then top-n-sigma, top-k, typical, top-p, min-p, XTC and temperature see what is left.
+Candidates with probability 0 are dropped between the links: llama.cpp's typical sampler would make
+NaN of them, and its dynamic temperature would count them.
 """
 
 from __future__ import annotations
@@ -15,17 +20,23 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import UsageError
-from localspec.llama import logs
+from localspec.errors import DecodeError
+from localspec.llama import links
 from localspec.llama.model import Model
 from localspec.spec.drafter import Dist, Row
 from localspec.spec.sampling import Sampling
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+Candidates = npt.NDArray[Any]
+"""A structured array [k] of ``id``, ``logit``, ``p``: llama_token_data."""
+
+N_BEST = 128
+"""So many of the best candidates are shown to a grammar before the whole vocabulary is."""
+_MARGIN = 1e-5  # llama.cpp adds probabilities in single precision
 
 
 class Chain:
-    """The ``Sampler`` of ``localspec.spec`` over a native chain.
+    """The ``Sampler`` of ``localspec.spec`` over native samplers.
 
     ``prompt``: the tokens before the answer; penalties look back into them, a grammar does not.
     Raises UsageError for a grammar that llama.cpp cannot read.
@@ -35,181 +46,220 @@ class Chain:
         self.settings = settings
         self.greedy = settings.temperature <= 0
         self._model = model
-        self._scratch = _Candidates(model.n_vocab)
-        self._handle = self._build(prompt)
-        self._bare = self.greedy and int(llama_cpp.llama_sampler_chain_n(self._handle)) == 0
+        self._scratch = _Scratch(model.n_vocab)
+        self._grammar: Any = None
+        self._sigma: Any = None
+        self._choice: Any = None
+        self._history = links.history(model, settings, len(prompt))
+        self._mirostat = settings.mirostat > 0 and not self.greedy
+        # Only these ids can be changed by the history links; the others need not be shown to them.
+        self._touched = set(settings.logit_bias)
+        try:
+            if settings.grammar:
+                self._grammar = links.grammar(model, settings.grammar)
+            if not self.greedy:
+                self._sigma = links.sigma(settings)
+                self._choice = links.choice(model, settings)
+        except BaseException:
+            self.close()
+            raise
+        if self._history is not None:
+            for token in prompt[-links.look_back(settings, len(prompt)) :]:
+                self._remember(token)
 
-    def _build(self, prompt: Sequence[int]) -> Any:
-        chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-        for link in _history_links(self._model, self.settings):
-            llama_cpp.llama_sampler_chain_add(chain, link)
-        if int(llama_cpp.llama_sampler_chain_n(chain)):
-            for token in prompt[-_look_back(self.settings, len(prompt)) :]:
-                llama_cpp.llama_sampler_accept(chain, token)
-        # The grammar comes after the prompt was accepted: it describes the answer only.
-        if self.settings.grammar:
-            llama_cpp.llama_sampler_chain_add(chain, _grammar(self._model, self.settings.grammar))
-        if not self.greedy:
-            for link in _choice_links(self.settings):
-                llama_cpp.llama_sampler_chain_add(chain, link)
-        return chain
+    # -- Sampler ------------------------------------------------------------------------------
 
     def best(self, row: Row) -> int:
-        if self._bare:
-            return int(row.argmax())
-        left = self._scratch.apply(self._handle, row)
-        return int(left["id"][int(left["logit"].argmax())])
+        row = self._weighed(row)
+        token = int(row.argmax())
+        if self._grammar is None or self._allows(token):
+            return token
+        allowed = self._permitted(self._scratch.best(row, N_BEST))
+        if not len(allowed):
+            allowed = self._permitted(self._scratch.fill(row))
+        if not len(allowed):
+            raise DecodeError("the grammar allows none of this model's tokens here")
+        return int(allowed["id"][int(allowed["logit"].argmax())])
 
     def distribution(self, row: Row) -> Dist:
-        left = self._scratch.apply(self._handle, row)
+        row = self._weighed(row)
+        left = self._scratch.fill(row) if self._grammar is None else self._allowed(row)
+        if self._sigma is not None:
+            left = _possible(self._scratch.apply(self._sigma, left)[0])
+        left, selected = self._scratch.apply(self._choice, left)
+        if self._mirostat:
+            return Dist(left["id"][selected : selected + 1].copy(), np.ones(1))
         logits = left["logit"].astype(np.float64)
         probs = np.exp(logits - logits.max())
         probs /= probs.sum()
         return Dist(left["id"].copy(), probs)
 
     def accept(self, token: int) -> None:
-        if not self._bare:
-            llama_cpp.llama_sampler_accept(self._handle, token)
+        if self._history is not None:
+            self._remember(token)
+        if self._grammar is not None:
+            # llama.cpp ends the process when a grammar is told a token that it forbids.
+            if not self._allows(token):
+                raise DecodeError(f"token {token} does not fit the grammar")
+            llama_cpp.llama_sampler_accept(self._grammar, token)
 
     def fork(self) -> Chain:
         copy = Chain.__new__(Chain)
-        copy.settings, copy.greedy = self.settings, self.greedy
-        copy._model, copy._bare, copy._scratch = self._model, self._bare, self._scratch
-        copy._handle = llama_cpp.llama_sampler_clone(self._handle)
+        copy.settings, copy.greedy, copy._mirostat = self.settings, self.greedy, self._mirostat
+        copy._model, copy._scratch = self._model, self._scratch
+        copy._touched = set(self._touched)
+        for name in ("_history", "_grammar", "_sigma", "_choice"):
+            handle = getattr(self, name)
+            clone = llama_cpp.llama_sampler_clone(handle) if handle is not None else None
+            setattr(copy, name, clone)
         return copy
 
     def close(self) -> None:
-        """Free the native chain. Safe to repeat."""
-        if self._handle:
-            llama_cpp.llama_sampler_free(self._handle)
-            self._handle = None
+        """Free the native samplers. Safe to repeat."""
+        for name in ("_history", "_grammar", "_sigma", "_choice"):
+            handle = getattr(self, name, None)
+            if handle is not None:
+                setattr(self, name, None)
+                llama_cpp.llama_sampler_free(handle)
 
     def __del__(self) -> None:
         # Forks live as long as one draft; freeing them by hand would clutter the drafter.
-        if getattr(self, "_handle", None) is not None:
-            self.close()
+        self.close()
+
+    # -- history ------------------------------------------------------------------------------
+
+    def _remember(self, token: int) -> None:
+        self._touched.add(token)
+        llama_cpp.llama_sampler_accept(self._history, token)
+
+    def _weighed(self, row: Row) -> Row:
+        """``row`` after bias, penalties and DRY; a copy if they change anything."""
+        ids = [token for token in self._touched if token < len(row)]
+        if self._history is None or not ids:
+            return row
+        some = np.zeros(len(ids), dtype=_CANDIDATE)
+        some["id"] = ids
+        some["logit"] = row[some["id"]]
+        changed, _ = self._scratch.apply(self._history, some)
+        weighed: Row = row.copy()
+        weighed[changed["id"]] = changed["logit"]
+        return weighed
+
+    # -- grammar ------------------------------------------------------------------------------
+
+    def _allows(self, token: int) -> bool:
+        one = np.zeros(1, dtype=_CANDIDATE)
+        one["id"] = token
+        return len(self._permitted(one)) == 1
+
+    def _permitted(self, candidates: Candidates) -> Candidates:
+        """Those that the grammar allows, in the same order."""
+        return _possible(self._scratch.apply(self._grammar, candidates)[0])
+
+    def _allowed(self, row: Row) -> Candidates:
+        """Candidates that the grammar allows: all that can have a probability above 0 in the end.
+
+        A grammar takes milliseconds for a whole vocabulary. Where the truncation after it leaves
+        only candidates among the best ones, whatever it says about the others, they are enough.
+        """
+        if self._sigma is None and _truncates_from_the_top(self.settings):
+            best = self._scratch.best(row, N_BEST)
+            lowest = float(best["logit"][-1])
+            allowed = self._permitted(best)
+            n_more = len(row) - len(best)
+            if decided(allowed["logit"].astype(np.float64), lowest, n_more, self.settings):
+                return allowed
+        allowed = self._permitted(self._scratch.fill(row))
+        if not len(allowed):
+            raise DecodeError("the grammar allows none of this model's tokens here")
+        return allowed
 
 
-class _Candidates:
+def _truncates_from_the_top(settings: Sampling) -> bool:
+    return settings.typical_p >= 1 and settings.mirostat == 0
+
+
+def decided(
+    allowed: npt.NDArray[np.float64], lowest: float, n_more: int, settings: Sampling
+) -> bool:
+    """Whether top-k, top-p and min-p keep the same candidates whatever the grammar says about
+    ``n_more`` others with logits of at most ``lowest``.
+
+    ``allowed``: logits of the allowed ones seen so far, in descending order.
+    """
+    n = len(allowed)
+    if n == 0:
+        return n_more == 0
+    if settings.top_k > 0:
+        n_more = min(n_more, settings.top_k - n)
+    if n_more <= 0:
+        return True
+    weights = np.exp(allowed - allowed[0])
+    heaviest = float(np.exp(lowest - allowed[0]))
+    beyond_min_p = heaviest < settings.min_p * (1 - _MARGIN)
+    n_min_p = int((weights >= settings.min_p).sum())
+    if settings.top_p >= 1:
+        return beyond_min_p
+    # top-p keeps the fewest that reach p of the total: with nothing more, and with all the more.
+    sums = np.cumsum(weights)
+    fewest = int((sums < (settings.top_p - _MARGIN) * sums[-1]).sum()) + 1
+    total = sums[-1] + n_more * heaviest
+    most = int((sums < (settings.top_p + _MARGIN) * total).sum()) + 1
+    if most > n and not beyond_min_p:
+        return False
+    return min(fewest, n_min_p) == min(most, n_min_p)
+
+
+def _possible(candidates: Candidates) -> Candidates:
+    """Without those of logit -inf; a copy, which later use of the scratch does not change."""
+    possible: Candidates = candidates[candidates["logit"] > -np.inf]
+    return possible
+
+
+class _Scratch:
     """The array that native samplers work on, allocated once per vocabulary size."""
 
     def __init__(self, n_vocab: int) -> None:
         self._array = np.zeros(n_vocab, dtype=_CANDIDATE)
         self._ids = np.arange(n_vocab, dtype=np.int32)
+        self._top: dict[int, Any] = {}
 
-    def apply(self, chain: Any, row: Row) -> npt.NDArray[Any]:
-        """Candidates left after the chain, as a structured view [k] valid until the next call."""
+    def fill(self, row: Row) -> Candidates:
+        """The possible tokens of ``row``, as a view that is valid until the next call."""
         n = len(row)
         if n > len(self._array):
-            self.__init__(n)  # type: ignore[misc]
+            self._array = np.zeros(n, dtype=_CANDIDATE)
+            self._ids = np.arange(n, dtype=np.int32)
         array = self._array[:n]
         array["id"] = self._ids[:n]
         array["logit"] = row
-        array["p"] = 0.0
+        return array if row.min() > -np.inf else _possible(array)
+
+    def best(self, row: Row, n: int) -> Candidates:
+        """The ``n`` best tokens in descending order, a copy."""
+        if n not in self._top:
+            self._top[n] = llama_cpp.llama_sampler_init_top_k(n)
+        return self.apply(self._top[n], self.fill(row))[0].copy()
+
+    def apply(self, sampler: Any, array: Candidates) -> tuple[Candidates, int]:
+        """(candidates after ``sampler``, index of the selected one). Works in ``array``; what it
+        returns is a view that is valid until the sampler is used again."""
+        if len(array) == 0:
+            return array, -1
         native = llama_cpp.llama_token_data_array(
             data=ctypes.cast(array.ctypes.data, llama_cpp.llama_token_data_p),
-            size=n,
+            size=len(array),
             selected=-1,
             sorted=False,
         )
-        llama_cpp.llama_sampler_apply(chain, ctypes.byref(native))
-        # Samplers may point `data` elsewhere; it stays theirs until the chain is used again.
+        llama_cpp.llama_sampler_apply(sampler, ctypes.byref(native))
         address = ctypes.cast(native.data, ctypes.c_void_p).value or 0
+        if address == array.ctypes.data:
+            return array[: native.size], int(native.selected)
+        # Samplers may point `data` elsewhere; it stays theirs until they are used again.
         raw = (ctypes.c_char * (native.size * _CANDIDATE.itemsize)).from_address(address)
-        return np.frombuffer(raw, dtype=_CANDIDATE, count=native.size)
+        return np.frombuffer(raw, dtype=_CANDIDATE, count=native.size), int(native.selected)
 
-
-def _look_back(settings: Sampling, n_prompt: int) -> int:
-    """How many prompt tokens penalties and DRY can see."""
-    spans = [settings.penalty_last_n] if _penalises(settings) else []
-    if settings.dry_multiplier > 0:
-        spans.append(settings.dry_penalty_last_n)
-    reach = [n_prompt if span < 0 else span for span in spans]
-    # Slicing with [-0:] would take everything; one token more is harmless.
-    return max([1, *reach])
-
-
-def _penalises(settings: Sampling) -> bool:
-    changed = (
-        settings.repeat_penalty != 1.0
-        or settings.frequency_penalty != 0.0
-        or settings.presence_penalty != 0.0
-    )
-    return changed and settings.penalty_last_n != 0
-
-
-def _history_links(model: Model, settings: Sampling) -> list[Any]:
-    """Links that look at earlier tokens, and the bias: also in force at temperature 0."""
-    links = []
-    if settings.logit_bias:
-        bias = (llama_cpp.llama_logit_bias * len(settings.logit_bias))()
-        for index, (token, value) in enumerate(settings.logit_bias.items()):
-            bias[index].token, bias[index].bias = token, value
-        links.append(llama_cpp.llama_sampler_init_logit_bias(model.n_vocab, len(bias), bias))
-    if _penalises(settings):
-        span = settings.penalty_last_n
-        links.append(
-            llama_cpp.llama_sampler_init_penalties(
-                model.n_vocab,
-                model.n_ctx_train if span < 0 else span,
-                settings.repeat_penalty,
-                settings.frequency_penalty,
-                settings.presence_penalty,
-            )
-        )
-    if settings.dry_multiplier > 0:
-        texts = [text.encode() for text in settings.dry_sequence_breakers]
-        breakers = (ctypes.c_char_p * len(texts))(*texts)
-        span = settings.dry_penalty_last_n
-        links.append(
-            llama_cpp.llama_sampler_init_dry(
-                model.vocab,
-                settings.dry_multiplier,
-                settings.dry_base,
-                settings.dry_allowed_length,
-                model.n_ctx_train if span < 0 else span,
-                breakers,
-                len(texts),
-            )
-        )
-    return links
-
-
-def _choice_links(settings: Sampling) -> list[Any]:
-    """Truncation and temperature, in llama.cpp's order; neutral ones are left out."""
-    links = []
-    if settings.top_n_sigma > 0:
-        links.append(llama_cpp.llama_sampler_init_top_n_sigma(settings.top_n_sigma))
-    if settings.top_k > 0:
-        links.append(llama_cpp.llama_sampler_init_top_k(settings.top_k))
-    if settings.typical_p < 1:
-        links.append(llama_cpp.llama_sampler_init_typical(settings.typical_p, 1))
-    if settings.top_p < 1:
-        links.append(llama_cpp.llama_sampler_init_top_p(settings.top_p, 1))
-    if settings.min_p > 0:
-        links.append(llama_cpp.llama_sampler_init_min_p(settings.min_p, 1))
-    if settings.xtc_probability > 0:
-        links.append(
-            llama_cpp.llama_sampler_init_xtc(
-                settings.xtc_probability, settings.xtc_threshold, 1, settings.seed or 0
-            )
-        )
-    if settings.dynatemp_range > 0:
-        links.append(
-            llama_cpp.llama_sampler_init_temp_ext(
-                settings.temperature, settings.dynatemp_range, settings.dynatemp_exponent
-            )
-        )
-    elif settings.temperature != 1:
-        links.append(llama_cpp.llama_sampler_init_temp(settings.temperature))
-    return links
-
-
-def _grammar(model: Model, text: str) -> Any:
-    log = logs.install()
-    log.take_errors()
-    link = llama_cpp.llama_sampler_init_grammar(model.vocab, text.encode(), b"root")
-    if not link:
-        reason = log.take_errors() or "llama.cpp gave no reason"
-        raise UsageError(f"the grammar cannot be read: {reason}", hint='It needs a rule "root".')
-    return link
+    def __del__(self) -> None:
+        for sampler in self._top.values():
+            llama_cpp.llama_sampler_free(sampler)
