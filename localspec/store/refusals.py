@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from localspec.errors import AccessError, DownloadError, ModelNotFoundError, RateLimitError
+from localspec.errors import (
+    AccessError,
+    DownloadError,
+    HubUnreachableError,
+    ModelNotFoundError,
+    RateLimitError,
+)
 from localspec.terminal import duration, label
 
 _LOGIN = 'Log in with "hf auth login", or set HF_TOKEN'
@@ -27,6 +33,12 @@ def refusal(
     same question without it was refused too)."""
     code = headers.get("x-error-code", "").lower()
     page = f"{endpoint}/{repo}"
+    if status == 407 or (status in (403, 404, 410) and not _is_hub(headers)):
+        return HubUnreachableError(
+            f"{endpoint} answers with error {status}, but not as a Hugging Face Hub does.",
+            hint="Perhaps a proxy or the sign-in page of this network is in the way, or "
+            f"HF_ENDPOINT is wrong. See {page}",
+        )
     if code == "gatedrepo":
         then = "" if had_token else f" {_LOGIN} (tokens: {endpoint}/settings/tokens)."
         return AccessError(
@@ -67,6 +79,14 @@ def refusal(
         )
     return DownloadError(
         f"the server refuses {label(name) or repo} with error {status}{_said(headers)}."
+    )
+
+
+def _is_hub(headers: Mapping[str, str]) -> bool:
+    """Whether a refusal comes from a Hub rather than from something in between: a Hub says why."""
+    names = ("x-error-code", "x-error-message", "x-repo-commit")
+    return any(name in headers for name in names) or "huggingface" in headers.get(
+        "x-powered-by", ""
     )
 
 

