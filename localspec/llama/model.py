@@ -93,6 +93,16 @@ class Model:
         return text.decode("utf-8", "replace") if text else None
 
     @property
+    def architecture(self) -> str:
+        """``general.architecture``; empty if the file does not say."""
+        return self._meta("general.architecture")
+
+    def _meta(self, key: str) -> str:
+        buffer = ctypes.create_string_buffer(256)
+        n = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace") if n >= 0 else ""
+
+    @property
     def description(self) -> str:
         """llama.cpp's short description, such as ``qwen2 1.5B Q4_K - Medium``."""
         buffer = ctypes.create_string_buffer(256)
