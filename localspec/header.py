@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from localspec.ggml_types import GgmlType
 
+_MAX_NUMBER = 1 << 40  # no dimension of a model comes near
+
 Scalar = int | float | bool | str
 Value = Scalar | tuple[Scalar, ...]
 
@@ -53,6 +55,10 @@ class Tokens:
 
     def __iter__(self) -> Iterator[bytes]:
         return (self[index] for index in range(len(self)))
+
+
+def _sane(value: Value | None, default: int) -> int:
+    return int(value) if isinstance(value, int) and 0 <= value <= _MAX_NUMBER else default
 
 
 NO_TOKENS = Tokens(b"", np.zeros(1, np.int64))
@@ -112,11 +118,14 @@ class Header:
         return value if isinstance(value, bool) else None
 
     def number(self, name: str, default: int = 0) -> int:
-        """``<architecture>.<name>``; of a per-layer array the largest entry."""
+        """``<architecture>.<name>``; of a per-layer array the largest entry.
+
+        The default when it is missing or cannot be meant (negative, or beyond 2**40).
+        """
         value = self.metadata.get(f"{self.architecture}.{name}")
         if isinstance(value, tuple):
-            value = max((v for v in value if isinstance(v, int)), default=default)
-        return int(value) if isinstance(value, int) else default
+            return max((_sane(v, default) for v in value), default=default)
+        return _sane(value, default)
 
     def per_layer(self, name: str, default: int = 0) -> tuple[int, ...]:
         """``<architecture>.<name>`` for each of ``n_layer_all`` layers; one number counts for all.
@@ -126,9 +135,9 @@ class Header:
         value = self.metadata.get(f"{self.architecture}.{name}")
         n = self.n_layer_all
         if isinstance(value, tuple):
-            numbers = [int(v) for v in value[:n] if isinstance(v, int)]
+            numbers = [_sane(v, default) for v in value[:n]]
             return tuple(numbers + [numbers[-1] if numbers else default] * (n - len(numbers)))
-        return (int(value) if isinstance(value, int) else default,) * n
+        return (_sane(value, default),) * n
 
     # -- the model ---------------------------------------------------------------------------
 

@@ -1,6 +1,4 @@
-import contextlib
 import os
-import random
 import struct
 import tracemalloc
 from pathlib import Path
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from helpers_gguf import byte_metadata, byte_vocab, write_gguf, write_tiny_llama
 
+from bench import fuzz_header
 from localspec.errors import ModelFileError, ModelNotFoundError
 from localspec.ggml_types import BY_NAME, TYPES
 from localspec.gguf import FIRST_READ, MAX_HEADER, NeedMore, parse_header, read_header
@@ -128,7 +127,7 @@ def test_all_types_have_the_sizes_of_the_gguf_package():
     import gguf  # noqa: PLC0415 - only this test compares with it
 
     for kind, (n_block, n_bytes) in gguf.GGML_QUANT_SIZES.items():
-        if kind.value in TYPES:
+        if kind.value in TYPES and kind.name != "Q8_1":  # never in files; the package is older
             assert (TYPES[kind.value].n_block, TYPES[kind.value].n_bytes) == (n_block, n_bytes)
     assert BY_NAME["NVFP4"].tensor_bytes((128, 2)) == 144
     assert BY_NAME["Q4_K"].tensor_bytes((256, 3, 2)) == 6 * 144
@@ -344,23 +343,15 @@ def test_the_largest_headers_stay_in_their_memory(tmp_path, data):
     assert peak < 50e6
 
 
-def test_random_changes_never_crash_the_reader(tiny):
-    """A small, seeded run of bench/fuzz_header.py's idea."""
-    data = tiny.read_bytes()
-    head = data[: parse_header(data).data_offset]
-    rng = random.Random(20)
-    for _ in range(3000):
-        changed = bytearray(head[: rng.randint(4, len(head))] if rng.random() < 0.3 else head)
-        for _ in range(rng.randint(1, 4)):
-            place = rng.randrange(len(changed))
-            if rng.random() < 0.5:
-                changed[place] = rng.randrange(256)
-            else:
-                changed[place : place + 8] = rng.choice(
-                    [b"\xff" * 8, b"\0" * 8, struct.pack("<Q", 1 << rng.randrange(64))]
-                )
-        with contextlib.suppress(ModelFileError, NeedMore):  # anything else is a fault of ours
-            parse_header(bytes(changed), rng.choice([None, len(changed), len(data)]), name="m")
+def test_random_changes_never_crash_what_reads_headers():
+    """A small run of the bench, always the same 2000 inputs."""
+    good = fuzz_header.seeds()
+    reference = parse_header(good[0])
+    ends = {
+        fuzz_header.run_case(*fuzz_header.case(number, 20, good), reference)
+        for number in range(2000)
+    }
+    assert ends == {"read", "refused", "asked for more"}
 
 
 def test_numbers_of_a_hostile_header_are_bounded():
