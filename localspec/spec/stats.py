@@ -107,6 +107,12 @@ class Stats:
         return self._n_later / self.generate_s if self._n_later and self.generate_s > 0 else None
 
     @property
+    def prompt_tokens_per_s(self) -> float | None:
+        """Prompt tokens read per second; None when none were, or the clock did not move."""
+        n_read = self.n_prompt - self.n_reused
+        return n_read / self.prompt_s if n_read > 0 and self.prompt_s > 0 else None
+
+    @property
     def baseline_tokens_per_s(self) -> float | None:
         """What plain decoding would give, from plain steps measured in the same answer."""
         return 1.0 / self.baseline_step_s if self.baseline_step_s else None
@@ -146,11 +152,11 @@ class Totals:
 
     def add_saved(self, numbers: Mapping[str, Any]) -> None:
         """Count an answer from an earlier run; what is missing or not a number is left out."""
-        saved = numbers.get("saved_s")
-        self._count(
-            *(_count_of(numbers.get(name)) for name in ("n_tokens", "n_verified", "n_accepted")),
-            float(saved) if _is_number(saved) else None,
+        n_tokens, n_verified, n_accepted = (
+            int(_number(numbers.get(name)) or 0)
+            for name in ("n_tokens", "n_verified", "n_accepted")
         )
+        self._count(n_tokens, n_verified, n_accepted, _number(numbers.get("saved_s")))
 
     def plus(self, stats: Stats) -> Totals:
         """The same with the answer that is being written."""
@@ -212,9 +218,5 @@ def _rate(steps: list[tuple[int, int]]) -> float | None:
     return sum(accepted for accepted, _ in steps) / n_verified if n_verified else None
 
 
-def _count_of(value: Any) -> int:
-    return int(value) if _is_number(value) else 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and math.isfinite(value) else None

@@ -68,6 +68,8 @@ class Script:
     samplings: list[Sampling] = field(default_factory=list)
     opened: list[Config] = field(default_factory=list)
     n_closed: int = 0
+    load_gate: threading.Event | None = None
+    """If set, half of the download waits until it is set (or the loading is stopped)."""
     gate: threading.Event | None = None
     """If set, each step waits until it is set (or the answer is cancelled)."""
 
@@ -250,8 +252,9 @@ class ScriptedOpener:
             progress.note(text)
         n_bytes = 1000 * 1024 * 1024
         progress.start(f"Downloading {script.status.model}", n_bytes)
-        for _ in range(10):
-            if not _wait(script.load_s / 10, cancelled):
+        for part in range(10):
+            gate = script.load_gate if part == 5 else None
+            if not _wait(script.load_s / 10, cancelled, gate):
                 raise KeyboardInterrupt
             progress.advance(n_bytes // 10)
         progress.finish()

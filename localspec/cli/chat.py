@@ -1,0 +1,113 @@
+"""``localspec chat``: the full-screen chat."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.cli.options import config_from, model_options, sampling_from, sampling_options
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.config import Config
+    from localspec.files import Cancelled, Progress
+    from localspec.session import Session
+    from localspec.sessions import Chats
+
+
+@click.command()
+@click.argument("pair", required=False)
+@model_options
+@sampling_options
+@click.option("-s", "--system", metavar="TEXT", help="System message.")
+@click.option("--continue", "go_on", is_flag=True, help="Go on with the last saved chat.")
+@click.option("--resume", metavar="ID", help="Go on with this saved chat (localspec history list).")
+@click.option("--no-save", is_flag=True, help="Do not save this chat.")
+@click.option("--theme", type=click.Choice(["dark", "light"]), help="Colours.  [default: dark]")
+def command(
+    pair: str | None,
+    system: str | None,
+    go_on: bool,
+    resume: str | None,
+    no_save: bool,
+    theme: str | None,
+    **flags: Any,
+) -> int:
+    """Chat with a local model in a full-screen terminal view.
+
+    PAIR is a catalog name, a .gguf file or owner/repo:quant, as for --model. F1 shows keys and
+    commands.
+    """
+    if pair is not None and flags.get("model"):
+        raise UsageError(f'two models are named, "{pair}" and "{flags["model"]}"')
+    if go_on and resume:
+        raise UsageError("--continue and --resume name two chats")
+    config = config_from({**flags, "model": pair or flags.get("model"), "system": system})
+    if theme:
+        config = replace(config, theme=theme)
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "chat needs a terminal",
+            hint='localspec run "…" answers one prompt and can be used in pipes.',
+        )
+    saves = config.save_chats and not no_save
+    if not saves and (go_on or resume):
+        raise UsageError("chats are not saved, so there is none to go on with")
+    return _chat(config, flags, "latest" if go_on else resume, saves=saves)
+
+
+def _chat(config: Config, flags: dict[str, Any], resume: str | None, *, saves: bool) -> int:
+    from localspec import paths
+    from localspec.tui.app import QUIT_S, ChatApp
+    from localspec.tui.settings import Settings
+    from localspec.tui.terminalio import own_terminal
+
+    if os.environ.get("NO_COLOR") == "":
+        # Textual takes an empty NO_COLOR for a set one; everything else here does not.
+        del os.environ["NO_COLOR"]
+    chats = _open_chats() if saves else None
+    if chats is not None and resume is not None:
+        resume = chats.resolve(resume)
+    settings = Settings(config, sampling_from(config, flags))
+    with own_terminal(paths.log_file()) as terminal:
+        app = ChatApp(
+            _open,
+            settings,
+            chats,
+            resume=resume,
+            open_chats=_open_chats,
+            n_bytes_used=_n_bytes_used,
+            terminal=terminal,
+        )
+        code = app.run()
+    app.keeper.close()
+    if not app.inference.quit(QUIT_S):
+        # Native code that does not return would hold up the end of the program.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
+    return code or app.return_code or 0
+
+
+def _open_chats() -> Chats:
+    from localspec import paths
+    from localspec.sessions import Chats
+
+    return Chats.open(paths.chats_file())
+
+
+def _open(config: Config, progress: Progress, cancelled: Cancelled) -> Session:
+    # Runs in the inference thread: llama.cpp is loaded while the first picture is on the screen.
+    from localspec.opening import open_session
+
+    return open_session(config, progress, cancelled)
+
+
+def _n_bytes_used() -> int:
+    from localspec.hardware.process import n_bytes_used
+
+    return n_bytes_used()

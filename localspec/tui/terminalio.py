@@ -1,0 +1,78 @@
+"""The terminal belongs to the chat view alone: what native code writes goes to the log.
+
+Textual draws on ``sys.__stderr__`` and asks ``sys.__stdout__`` for the size of the terminal. Both
+get a duplicate of the terminal's descriptor, and descriptors 1 and 2, which native code knows, are
+pointed at the log until the view is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from localspec import paths
+
+
+class Terminal:
+    """The real terminal while descriptors 1 and 2 lead elsewhere. ``stream`` None: they do not."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+
+    def call(self, command: Sequence[str]) -> int:
+        """Run a program that uses the terminal, and return its exit code. Raises OSError."""
+        return subprocess.call(list(command), stdout=self._stream, stderr=self._stream)
+
+
+@contextlib.contextmanager
+def own_terminal(log: Path) -> Iterator[Terminal]:
+    """While inside, only what is written to the ``sys.__stderr__`` of now reaches the terminal.
+
+    Does nothing on Windows, where a descriptor of the C library is also the console handle that
+    Textual needs, and nothing where there are no such descriptors; llama.cpp's own messages go to
+    the log in any case. Afterwards all is as it was before.
+    """
+    try:
+        out, error = sys.__stdout__, sys.__stderr__
+        if (
+            os.name == "nt"
+            or out is None
+            or error is None
+            or (out.fileno(), error.fileno()) != (1, 2)
+        ):
+            yield Terminal()
+            return
+        paths.make_private_dir(log.parent)
+        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except (OSError, ValueError):
+        yield Terminal()
+        return
+    out.flush()
+    error.flush()
+    kept = {1: os.dup(1), 2: os.dup(2)}
+    streams = [
+        os.fdopen(os.dup(kept[fd]), "w", encoding=stream.encoding, errors="replace", newline="")
+        for fd, stream in ((1, out), (2, error))
+    ]
+    sys.__stdout__, sys.__stderr__ = streams  # type: ignore[misc]
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    try:
+        yield Terminal(streams[1])
+    finally:
+        for stream in (sys.stdout, sys.stderr, *streams):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        for fd, old in kept.items():
+            os.dup2(old, fd)
+            os.close(old)
+        os.close(target)
+        sys.__stdout__, sys.__stderr__ = out, error  # type: ignore[misc]
+        for stream in streams:
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
