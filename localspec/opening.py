@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog as catalogs
+from localspec import paths
 from localspec.config import Config
 from localspec.errors import DownloadCancelledError, LocalspecError, ModelLoadError, PairError
 from localspec.files import Cancelled, ModelFile, NoProgress, Progress
 from localspec.gguf import read_header
 from localspec.hardware import detect, threads_for
 from localspec.header import Header
+from localspec.history import History, vocabulary_key
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
@@ -85,7 +87,8 @@ class _Opening:
             can_roll_back = target.context.can_roll_back()
             if match is not None and draft_path is not None and can_roll_back:
                 draft = self._load_draft(draft_path, replace(settings, n_ctx=target.context.n_ctx))
-            return self._session(target, draft, match, can_roll_back)
+            history = self._history(header, target_path.name)
+            return self._session(target, draft, match, can_roll_back, history)
         except BaseException:
             for part in (draft, target):
                 if part is not None:
@@ -93,7 +96,12 @@ class _Opening:
             raise
 
     def _session(
-        self, target: Loaded, draft: Loaded | None, match: Match | None, can_roll_back: bool
+        self,
+        target: Loaded,
+        draft: Loaded | None,
+        match: Match | None,
+        can_roll_back: bool,
+        history: History | None,
     ) -> Session:
         mode, reason = mode_in_force(
             self._config.mode, draft is not None, self._reason, can_roll_back
@@ -112,7 +120,18 @@ class _Opening:
             n_ctx=target.context.n_ctx,
             n_threads=self._n_threads,
         )
-        return Session(status, target, draft, match, self._config, can_roll_back, self._reason)
+        return Session(
+            status, target, draft, match, self._config, can_roll_back, self._reason, history
+        )
+
+    def _history(self, header: Header, name: str) -> History | None:
+        """What was remembered with this vocabulary, unless the user wants none of it."""
+        if not self._config.history:
+            return None
+        history = History.open(paths.history_dir(), vocabulary_key(header), model=name)
+        if history.note:
+            self._progress.note(history.note)
+        return history
 
     def _drop_draft(self, error: LocalspecError) -> None:
         """Go on without the draft model, or not at all if the user asked for it."""

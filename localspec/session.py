@@ -15,12 +15,14 @@ from localspec.chat import Message, Prompt, Template, fit
 from localspec.config import Config, Mode
 from localspec.errors import PromptError
 from localspec.files import Cancelled
+from localspec.history import History, Source
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.sampler import Chain
 from localspec.spec.drafter import Drafter, Pacer
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
-from localspec.spec.events import Event
+from localspec.spec.events import Event, Step
+from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
 from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
@@ -72,8 +74,10 @@ class Session:
         config: Config,
         can_roll_back: bool,
         why_no_draft: str = "",
+        history: History | None = None,
     ) -> None:
         self.status = status
+        self.history = history
         self._why_no_draft = why_no_draft
         self._target = target
         self._draft = draft
@@ -99,6 +103,9 @@ class Session:
                 n_chunk=draft.context.n_batch,
                 translation=match if needs_translation else None,
             )
+        self._earlier: HistoryDrafter | None = None
+        if history is not None:
+            self._earlier = HistoryDrafter(history, history.calibration, model.n_vocab)
         self._engine = Engine(
             target.context, model, self._drafters(), self._pacer(), n_chunk=target.context.n_batch
         )
@@ -110,6 +117,8 @@ class Session:
         found: list[Drafter] = []
         if mode == "lookup" or (mode == "draft" and self._config.mode == "auto"):
             found.append(Lookup())
+        if mode != "off" and self._config.mode == "auto" and self._earlier is not None:
+            found.append(self._earlier)
         if mode == "draft" and self._drafter is not None:
             found.append(self._drafter)
         return found
@@ -142,6 +151,21 @@ class Session:
         """Seconds of one plain decode as measured so far, None when none was."""
         return self._engine.pacer.baseline_step_s()
 
+    @property
+    def target_model(self) -> Model:
+        """The target, for measurements and checks."""
+        return self._target.model
+
+    @property
+    def target_context(self) -> Context:
+        """The target's context, for measurements and checks."""
+        return self._target.context
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Every context that decodes: the target's, then the draft's if there is one."""
+        return [part.context for part in (self._target, self._draft) if part is not None]
+
     # -- answering ------------------------------------------------------------------------------
 
     def tokenize(self, prompt: Prompt) -> list[int]:
@@ -170,8 +194,12 @@ class Session:
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
         cancelled: Cancelled = lambda: False,
+        source: Source | None = None,
     ) -> Iterator[Event]:
         """Answer a chat (messages, through the model's template) or a raw text.
+
+        ``source``: what prompt and answer belong to in the history index (a saved chat, ``RUNS``);
+        None: they stay in this process's memory.
 
         ``sampling.seed`` must be set (``with_seed``): the same seed and settings give the same
         text. Raises PromptError, UsageError (grammar), DecodeError.
@@ -190,8 +218,9 @@ class Session:
         for part in (self._target, self._draft):
             if part is not None:
                 part.context.watch(cancelled)
+        whole = list(tokens)
         try:
-            yield from self._engine.generate(
+            for event in self._engine.generate(
                 Request(
                     tokens,
                     chain,
@@ -201,9 +230,14 @@ class Session:
                     temperature=sampling.temperature,
                     cancelled=cancelled,
                 )
-            )
+            ):
+                if isinstance(event, Step):
+                    whole += event.tokens
+                yield event
         finally:
             chain.close()
+            if self.history is not None and len(whole) > len(tokens):
+                self.history.remember(whole, source)
         if self._engine.broken and self.status.mode != "off":
             self.status = replace(self.status, mode="off", reason=self._engine.broken)
 
@@ -219,6 +253,8 @@ class Session:
 
     def close(self) -> None:
         """Free all memory. Safe to repeat."""
+        if self.history is not None:
+            self.history.close()
         for part in (self._draft, self._target):
             if part is not None:
                 part.close()

@@ -20,6 +20,7 @@ from localspec.__main__ import main
 from localspec.chat import Message, Template
 from localspec.config import Config
 from localspec.files import Cancelled, Progress
+from localspec.history import RUNS, Source
 from localspec.session import Status
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Event
@@ -61,7 +62,9 @@ class ScriptedSession:
         max_tokens: int | None = None,
         stops: Sequence[str] = (),
         cancelled: Cancelled = lambda: False,
+        source: Source | None = None,
     ) -> Iterator[Event]:
+        assert source == RUNS
         self.asked.append((prompt, sampling))
         target = FakeDecoder(len(PIECES), says(len(PIECES), [*PROMPT, *self.answer]), n_ctx=256)
         engine = Engine(target, FakeVocabulary(PIECES, [END]), [Lookup()], FixedPacer("lookup", 4))

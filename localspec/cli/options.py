@@ -47,6 +47,8 @@ _MODEL = [
                  "draft (the draft model).  [default: auto]"),
     click.option("--draft-max", "--spec-draft-n-max", type=AtLeast(1, 63, whole=True), metavar="N",
                  help="The most tokens to guess in one step."),
+    click.option("--history/--no-history", default=None,
+                 help="Guess from earlier answers too, and remember this one.  [default: on]"),
     click.option("-c", "--ctx-size", "n_ctx", type=AtLeast(64, 16_777_216, whole=True),
                  metavar="N", help="Context in tokens: prompt and answer together."),
     click.option("-t", "--threads", type=AtLeast(1, 1024, whole=True), metavar="N",
@@ -99,7 +101,8 @@ def sampling_options(function: F) -> F:
 
 _CONFIG_FLAGS = (
     "model", "draft", "mode", "draft_max", "n_ctx", "threads", "profile", "source", "offline",
-    "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens", "system",
+    "history", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens",
+    "system",
 )  # fmt: skip
 
 

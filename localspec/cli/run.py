@@ -169,6 +169,7 @@ def _answer(
 ) -> tuple[Finished, str]:
     """Print the answer while it comes (if ``stream``); returns the last event and the text."""
     from localspec.chat import Message
+    from localspec.history import RUNS
     from localspec.spec.events import Finished, Step
 
     prompt: Any = text
@@ -181,7 +182,7 @@ def _answer(
     whole: list[str] = []
     finished: Finished | None = None
     for event in session.ask(
-        prompt, sampling, max_tokens=max_tokens, stops=stops, cancelled=interrupt
+        prompt, sampling, max_tokens=max_tokens, stops=stops, cancelled=interrupt, source=RUNS
     ):
         if isinstance(event, (Step, Finished)):
             whole.append(event.text)
