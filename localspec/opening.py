@@ -40,7 +40,11 @@ def open_session(
     profile = customised(found, config)
     n_threads, _ = threads_for(profile.threads, hardware.cpu)
     store = Store(
-        source=config.source, offline=config.offline, progress=progress, cancelled=cancelled
+        source=config.source,
+        offline=config.offline,
+        progress=progress,
+        cancelled=cancelled,
+        extra_dirs=config.model_dirs,
     )
     preferred = profile.pair_for(hardware)
     selection = select(

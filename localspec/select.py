@@ -47,10 +47,7 @@ def find_model(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
     if looks_like_path(name):
         return local_model(Path(name).expanduser())
     if "/" not in name:
-        found = catalog.find(name)
-        if isinstance(found, Pair):
-            return replace(found, target=_with_files(found.target, store))
-        return _with_files(found, store)
+        return _by_name(name, catalog, store)
     if not _HUB_NAME.fullmatch(name):
         raise ModelNotFoundError(
             f'"{label(name)}" is not a file, a catalog name or a Hub name (owner/name:quant).',
@@ -59,6 +56,20 @@ def find_model(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
     repo, _, quant = name.partition(":")
     known = catalog.by_repo(repo, quant)
     return known[0] if len(known) == 1 else store.resolve_hub(repo, quant or None)
+
+
+def _by_name(name: str, catalog: Catalog, store: Store) -> ModelFile | Pair:
+    """A name of the catalog, else one that ``localspec list`` shows."""
+    try:
+        found = catalog.find(name)
+    except ModelNotFoundError:
+        entry = store.locate(name)
+        if entry is None:
+            raise
+        return entry.file
+    if isinstance(found, Pair):
+        return replace(found, target=_with_files(found.target, store))
+    return _with_files(found, store)
 
 
 def _with_files(model: ModelFile, store: Store) -> ModelFile:
