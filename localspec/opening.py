@@ -35,10 +35,24 @@ def open_session(
     Raises LocalspecError of every kind, KeyboardInterrupt when cancelled.
     """
     progress = progress or NoProgress()
+    machine, selection, store = prepare(config, progress, cancelled)
+    if machine.hardware.warning is not None:
+        progress.note(machine.hardware.warning.message)
+    return _Opening(config, machine, selection, store, progress, cancelled).run()
+
+
+def prepare(
+    config: Config, progress: Progress, cancelled: Cancelled = lambda: False
+) -> tuple[Machine, Selection, Store]:
+    """This machine with its profile, what is to be run on it, and where files come from.
+
+    Nothing is downloaded but, for a Hub name, the list of its files.
+    """
     hardware = detect(devices())
-    found, _ = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
+    found, why = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
     profile = customised(found, config)
     n_threads, _ = threads_for(profile.threads, hardware.cpu)
+    machine = Machine(hardware, profile, n_threads, why)
     store = Store(
         source=config.source,
         offline=config.offline,
@@ -48,56 +62,64 @@ def open_session(
     )
     preferred = profile.pair_for(hardware)
     selection = select(
-        config,
-        catalogs.load(),
-        store,
-        hardware.budget(profile.memory_limit),
-        preferred[0].pair if preferred else None,
+        config, catalogs.load(), store, machine.budget, preferred[0].pair if preferred else None
     )
-    return _Opening(config, profile, n_threads, selection, store, progress, cancelled).run()
+    return machine, selection, store
 
 
 class _Opening:
-    """Fetch, check, load: each step may drop the draft with a reason, unless it was asked for."""
+    """Plan, fetch, plan with what is really there, load: each step may drop the draft with a
+    reason, unless it was asked for."""
 
     def __init__(
         self,
         config: Config,
-        profile: Profile,
-        n_threads: int,
+        machine: Machine,
         selection: Selection,
         store: Store,
         progress: Progress,
         cancelled: Cancelled,
     ) -> None:
         self._config = config
-        self._profile = profile
-        self._n_threads = n_threads
+        self._machine = machine
         self._selection = selection
         self._store = store
         self._progress = progress
         self._cancelled = cancelled
+        self._planner = Planner(config, machine, selection, store)
         self._draft_file = selection.draft
         self._reason = selection.draft_reason
 
     def run(self) -> Session:
+        self._follow(self._planner.plan(self._draft_file))
         target_path, draft_path = self._fetch()
+        plan = self._planner.plan(self._draft_file)
+        assert plan is not None, "the header of a file that is here can be read"
+        self._follow(plan)
+        match = self._planner.match if self._draft_file is not None else None
         header = read_header(target_path)
-        match = self._match(header, draft_path) if draft_path else None
-        settings = _settings(self._profile, self._config, self._n_threads, header.n_ctx_train)
-        target = self._load(target_path, settings)
+        settings = self._planner.context_settings(plan.settings)
+        target = self._load(target_path, settings, plan.settings.n_gpu_layers)
         draft = None
         try:
             can_roll_back = target.context.can_roll_back()
-            if match is not None and draft_path is not None and can_roll_back:
-                draft = self._load_draft(draft_path, replace(settings, n_ctx=target.context.n_ctx))
+            if draft_path is not None and match is not None and can_roll_back:
+                draft = self._load_draft(draft_path, plan)
             history = self._history(header, target_path.name)
-            return self._session(target, draft, match, can_roll_back, history)
+            return self._session(target, draft, match, can_roll_back, history, plan)
         except BaseException:
             for part in (draft, target):
                 if part is not None:
                     part.close()
             raise
+
+    def _follow(self, plan: Plan | None) -> None:
+        """Leave the draft out if the plan does."""
+        if plan is None or self._draft_file is None or plan.mode == "draft":
+            return
+        self._reason = plan.reason
+        self._progress.note(plan.reason)
+        self._draft_file = None
 
     def _session(
         self,
@@ -106,6 +128,7 @@ class _Opening:
         match: Match | None,
         can_roll_back: bool,
         history: History | None,
+        plan: Plan,
     ) -> Session:
         mode, reason = mode_in_force(
             self._config.mode, draft is not None, self._reason, can_roll_back
@@ -116,13 +139,14 @@ class _Opening:
                 hint="--mode auto runs it without drafting.",
             )
         status = Status(
-            model=_name(self._selection.target),
-            draft=_name(self._draft_file) if draft is not None and self._draft_file else None,
+            model=name_of(self._selection.target),
+            draft=name_of(self._draft_file) if draft is not None and self._draft_file else None,
             mode=mode,
             reason=reason,
-            profile=self._profile.name,
+            profile=self._machine.profile.name,
             n_ctx=target.context.n_ctx,
-            n_threads=self._n_threads,
+            n_threads=self._machine.n_threads,
+            plan=plan,
         )
         return Session(
             status, target, draft, match, self._config, can_roll_back, self._reason, history
@@ -142,7 +166,7 @@ class _Opening:
         if self._selection.draft_wanted:
             raise error
         assert self._draft_file is not None
-        self._reason = f"{_name(self._draft_file)} cannot be used: {error.message}"
+        self._reason = f"{name_of(self._draft_file)} cannot be used: {error.message}"
         self._progress.note(self._reason)
         self._draft_file = None
 
@@ -162,34 +186,24 @@ class _Opening:
             self._drop_draft(error)
             return found, None
 
-    def _match(self, target: Header, draft_path: Path) -> Match | None:
-        """How the vocabularies match, before the draft's weights are touched."""
+    def _load_draft(self, path: Path, plan: Plan) -> Loaded | None:
+        planned = plan.draft_settings or plan.settings
+        settings = replace(self._planner.context_settings(planned), drafts=True)
         try:
-            match = compare(target, read_header(draft_path))
-            if not match.usable:
-                raise PairError(
-                    f"its vocabulary is not that of {_name(self._selection.target)}. "
-                    f"{match.reason}",
-                    hint="Target and draft must have the same tokens; "
-                    '"localspec pairs --for TARGET" lists drafts that do.',
-                )
-        except LocalspecError as error:
-            self._drop_draft(error)
-            return None
-        return match
-
-    def _load_draft(self, path: Path, settings: ContextSettings) -> Loaded | None:
-        try:
-            return self._load(path, settings)
+            return self._load(path, settings, planned.n_gpu_layers)
         except ModelLoadError as error:
             self._drop_draft(error)
             return None
 
-    def _load(self, path: Path, settings: ContextSettings) -> Loaded:
+    def _load(self, path: Path, settings: ContextSettings, n_gpu_layers: int) -> Loaded:
         """Weights and context. Raises ModelLoadError, KeyboardInterrupt when cancelled."""
         self._progress.start(f"Loading {path.name}", None)
         try:
-            model = Model(path, progress=lambda _share: not self._cancelled())
+            model = Model(
+                path,
+                n_gpu_layers=n_gpu_layers,
+                progress=lambda _share: not self._cancelled(),
+            )
         except ModelLoadError:
             if self._cancelled():
                 raise KeyboardInterrupt from None
@@ -201,25 +215,3 @@ class _Opening:
         except BaseException:
             model.close()
             raise
-
-
-def _settings(
-    profile: Profile, config: Config, n_threads: int, n_ctx_train: int
-) -> ContextSettings:
-    # A default context longer than the model was trained for helps nobody; an explicit one may.
-    n_ctx = profile.n_ctx
-    if config.n_ctx is None and n_ctx_train:
-        n_ctx = min(n_ctx, n_ctx_train)
-    return ContextSettings(
-        n_ctx=n_ctx,
-        n_batch=profile.n_batch,
-        n_ubatch=profile.n_ubatch,
-        n_threads=n_threads,
-        type_k=profile.cache_type_k,
-        type_v=profile.cache_type_v,
-        flash_attn=profile.flash_attn,
-    )
-
-
-def _name(model: ModelFile) -> str:
-    return label(model.path.name if model.path is not None else model.id)
