@@ -9,7 +9,7 @@ from localspec import catalog as catalogs
 from localspec import paths
 from localspec.config import Config
 from localspec.errors import DownloadCancelledError, LocalspecError, ModelLoadError, PairError
-from localspec.files import Cancelled, ModelFile, NoProgress, Progress
+from localspec.files import Cancelled, NoProgress, Progress
 from localspec.gguf import read_header
 from localspec.hardware import detect, threads_for
 from localspec.header import Header
@@ -17,12 +17,13 @@ from localspec.history import History, vocabulary_key
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
-from localspec.profiles import Profile, choose, customised, load_profiles
+from localspec.memory import Plan
+from localspec.planning import Machine, Planner, name_of
+from localspec.profiles import choose, customised, load_profiles
 from localspec.select import Selection, select
 from localspec.session import Loaded, Session, Status, mode_in_force
 from localspec.store import Store
-from localspec.terminal import label
-from localspec.vocab import Match, compare
+from localspec.vocab import Match
 
 
 def open_session(

@@ -19,6 +19,7 @@ from localspec.history import History, Source
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.sampler import Chain
+from localspec.memory import Plan
 from localspec.spec.drafter import Drafter, Pacer
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
 from localspec.spec.events import Event, Step
@@ -47,6 +48,7 @@ class Status:
     profile: str
     n_ctx: int
     n_threads: int
+    plan: Plan | None = None
 
 
 @dataclass(slots=True)

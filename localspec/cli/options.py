@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from localspec.config import Config, load_config
+from localspec.errors import ConfigError
 from localspec.spec.sampling import Sampling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # not generic in all versions of click
 
-class AtLeast(click.ParamType):
+
+class AtLeast(ParamType):
     """A number with a lower (and upper) bound and a message that says so in words."""
 
     def __init__(self, low: float, high: float | None = None, *, whole: bool = False) -> None:
@@ -38,6 +44,37 @@ class AtLeast(click.ParamType):
 
 COUNT = AtLeast(1, whole=True)
 
+
+class Bytes(ParamType):
+    """A size such as ``8GiB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from localspec.schema import parse_size
+        from localspec.yamlfile import Scalar
+
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(Scalar(str(value), "--memory-limit", 0), "the size")
+        except ConfigError as error:
+            self.fail(
+                f"{value!r} is not a size; write it like 8GiB. {error.hint}".strip(), param, ctx
+            )
+
+
+class Layers(ParamType):
+    """``auto``, ``all`` or a count."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in ("auto", "all"):
+            return value
+        return AtLeast(0, 10_000, whole=True).convert(value, param, ctx)
+
+
 _MODEL = [
     click.option("-m", "--model", metavar="NAME",
                  help="Pair or target: a catalog name, a .gguf file, or owner/repo:quant."),
@@ -51,6 +88,14 @@ _MODEL = [
                  help="Guess from earlier answers too, and remember this one.  [default: on]"),
     click.option("-c", "--ctx-size", "n_ctx", type=AtLeast(64, 16_777_216, whole=True),
                  metavar="N", help="Context in tokens: prompt and answer together."),
+    click.option("--memory-limit", type=Bytes(), metavar="SIZE",
+                 help="Use at most so much of this computer's memory, such as 8GiB."),
+    click.option("-ngl", "--n-gpu-layers", type=Layers(), metavar="N",
+                 help="Layers of the target on the GPU: a number, all or auto."),
+    click.option("--allow-kv-quant", is_flag=True, default=None,
+                 help="When memory is short, keep the cache in 8 bits (answers change slightly)."),
+    click.option("--allow-shorter-context", is_flag=True, default=None,
+                 help="When memory is short, make the context shorter."),
     click.option("-t", "--threads", type=AtLeast(1, 1024, whole=True), metavar="N",
                  help="CPU threads."),
     click.option("--profile", metavar="NAME", help="Hardware profile (see localspec profiles)."),
@@ -101,6 +146,7 @@ def sampling_options(function: F) -> F:
 
 _CONFIG_FLAGS = (
     "model", "draft", "mode", "draft_max", "n_ctx", "threads", "profile", "source", "offline",
+    "memory_limit", "n_gpu_layers", "allow_kv_quant", "allow_shorter_context",
     "history", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens",
     "system",
 )  # fmt: skip

@@ -294,7 +294,7 @@ def _would_fit(request: Request, budget: Budget) -> Iterator[str]:
     if request.mode != "auto" and works(replace(request, mode="auto")):
         yield "It would fit in another mode: leave the mode on auto."
     if not request.allow_quantised_cache and works(replace(request, allow_quantised_cache=True)):
-        yield "It would fit with a quantised cache (--cache-type-k q8_0 --cache-type-v q8_0)."
+        yield "It would fit with a quantised cache: --allow-kv-quant."
     n_ctx = request.settings.n_ctx // 2
     while n_ctx >= request.min_ctx:
         shorter = replace(request.settings, n_ctx=n_ctx)

@@ -230,7 +230,7 @@ def test_a_refusal_names_the_missing_bytes_and_what_would_fit():
     assert caught.value.message.startswith("big does not fit into memory: it needs ")
     assert " MiB more than the 5.30 GiB available (free memory)." in caught.value.message
     assert caught.value.hint.splitlines() == [
-        "It would fit with a quantised cache (--cache-type-k q8_0 --cache-type-v q8_0).",
+        "It would fit with a quantised cache: --allow-kv-quant.",
         "A context of 4096 tokens would fit (--ctx-size 4096).",
         "These models would fit: small, tiny.",
     ]

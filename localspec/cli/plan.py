@@ -1,0 +1,69 @@
+"""``localspec plan``: what would fit into memory, where, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from localspec.cli.options import AtLeast, config_from, model_options
+from localspec.cli.output import TerminalProgress, data, note, table, text
+from localspec.errors import ModelNotFoundError
+
+
+@click.command()
+@click.argument("pair", required=False)
+@model_options
+@click.option(
+    "--context",
+    type=AtLeast(64, 16_777_216, whole=True),
+    metavar="N",
+    help="The same as --ctx-size.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) -> int:
+    """Show what PAIR (or the default pair) needs, part by part, what there is, and the decision.
+
+    Nothing is downloaded: of files that are not here only the header is read, or the catalog's
+    numbers are used. Exit code 4 if nothing fits.
+    """
+    from localspec.opening import prepare
+    from localspec.planning import Planner
+    from localspec.terminal import size
+
+    config = config_from(
+        {**flags, "model": flags.get("model") or pair, "n_ctx": flags.get("n_ctx") or context,}
+    )  # fmt: skip
+    machine, selection, store = prepare(config, TerminalProgress(quiet=True))
+    plan = Planner(config, machine, selection, store).plan(selection.draft)
+    if plan is None:
+        raise ModelNotFoundError(
+            f"too little is known about {selection.target.id} to plan before it is downloaded.",
+            hint=f'"localspec pull {selection.target.id}" fetches it.',
+        )
+    if as_json:
+        data({"profile": machine.profile.name, "n_threads": machine.n_threads, **plan.as_dict()})
+        return 0
+    text(f"{plan.target}" + (f" with {plan.draft}" if plan.draft else "") +
+         f", context of {plan.settings.n_ctx} tokens")  # fmt: skip
+    text(f"Profile {machine.profile.name} ({machine.profile_reason}), {machine.n_threads} threads.")
+    click.echo()
+    rows = [(part.device, part.what, part.role, size(part.n_bytes)) for part in plan.parts]
+    table(["device", "part", "of", "size"], rows, right=[3])
+    click.echo()
+    table(
+        ["device", "needed", "may be used", "because"],
+        [
+            (device.name, size(plan.needed_bytes(device.name)), size(device.n_bytes_free),
+             device.source)
+            for device in plan.budget.devices
+        ],
+        right=[1, 2],
+    )  # fmt: skip
+    click.echo()
+    table(["tried, best first", "outcome", ""], [(s.name, s.verdict, s.reason) for s in plan.steps])
+    click.echo()
+    text(f"Mode {plan.mode}: {plan.reason}")
+    if not selection.draft:
+        note(f"No draft: {selection.draft_reason}")
+    return 0

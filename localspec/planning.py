@@ -1,0 +1,163 @@
+"""From what is to be run to a memory plan: headers (or catalog numbers), profile and budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.budget import Budget
+from localspec.config import Config
+from localspec.errors import DownloadError, LocalspecError, ModelNotFoundError
+from localspec.files import ModelFile
+from localspec.hardware import Hardware
+from localspec.header import Header
+from localspec.heads import header_of
+from localspec.llama.context import ContextSettings
+from localspec.memory import Candidate, Plan, Request, Settings, Shape, choose_plan, repacked_types
+from localspec.memory.plan import Where, Wish
+from localspec.profiles import Profile
+from localspec.select import Selection
+from localspec.store import Store
+from localspec.terminal import label
+from localspec.vocab import Match, compare
+
+ALL_LAYERS = 10_000
+"""``n_gpu_layers: all``: more than any model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan is made for."""
+
+    hardware: Hardware
+    profile: Profile
+    n_threads: int
+    profile_reason: str = ""
+
+    @property
+    def budget(self) -> Budget:
+        """Memory that may be used now."""
+        return self.hardware.budget(self.profile.memory_limit)
+
+
+class Planner:
+    """Plans one selection. Headers are read once; those of files that are not here come by a range
+    request, or else from the catalog's numbers.
+
+    ``match``: how the draft's vocabulary matches, None while that is not known.
+    """
+
+    def __init__(
+        self, config: Config, machine: Machine, selection: Selection, store: Store
+    ) -> None:
+        self._config = config
+        self._machine = machine
+        self._selection = selection
+        self._store = store
+        self._repacked = repacked_types(machine.hardware.cpu.features)
+        self.match: Match | None = None
+
+    def header(self, file: ModelFile) -> Header | None:
+        """The header, None if the file is not here and the Hub does not give its beginning.
+
+        Raises ModelFileError for a file that is here and broken.
+        """
+        try:
+            return header_of(file, self._store)
+        except (DownloadError, ModelNotFoundError):
+            if self._store.find(file) is not None:
+                raise
+            return None
+
+    def plan(self, draft: ModelFile | None) -> Plan | None:
+        """The plan for the selected target with ``draft``; None when too little is known before
+        the download. Raises MemoryPlanError, PairError, ModelFileError."""
+        target = self._selection.target
+        target_header = self.header(target)
+        target_shape = self._shape(target, target_header)
+        if target_shape is None:
+            return None
+        drafts: list[Candidate] = []
+        if draft is not None:
+            candidate = self._draft(draft, target_header)
+            drafts = [candidate] if candidate is not None else []
+        return choose_plan(
+            self._request(Candidate(name_of(target), target_shape), drafts), self._machine.budget
+        )
+
+    def _draft(self, draft: ModelFile, target_header: Header | None) -> Candidate | None:
+        """The draft as a candidate; one that does not go with the target says so."""
+        try:
+            header = self.header(draft)
+        except LocalspecError as error:
+            if self._selection.draft_wanted:
+                raise
+            nothing = Shape.of_numbers(draft.numbers, draft.n_bytes or 0)
+            return Candidate(name_of(draft), nothing, error.message) if nothing else None
+        shape = self._shape(draft, header)
+        if shape is None:
+            return None
+        unusable = ""
+        if header is not None and target_header is not None:
+            self.match = compare(target_header, header)
+            unusable = "" if self.match.usable else self.match.reason
+        return Candidate(name_of(draft), shape, unusable)
+
+    def _shape(self, file: ModelFile, header: Header | None) -> Shape | None:
+        if header is not None:
+            shape = Shape.of(header, self._repacked)
+            whole = file.n_bytes
+            is_first_part = header.split_count > 1 and len(file.shards) > 1
+            return shape.scaled_to(whole) if is_first_part and whole else shape
+        if file.n_bytes is None:
+            return None
+        return Shape.of_numbers(file.numbers, file.n_bytes, repacks=bool(self._repacked))
+
+    def _request(self, target: Candidate, drafts: Sequence[Candidate]) -> Request:
+        config, profile = self._config, self._machine.profile
+        wish: Wish = "plain" if config.mode == "off" else config.mode
+        if wish == "auto" and self._selection.draft_wanted:
+            wish = "draft"
+        layers = profile.n_gpu_layers
+        n_gpu_layers = None if layers == "auto" else ALL_LAYERS if layers == "all" else int(layers)
+        where: Where = profile.draft_device
+        n_ctx = profile.n_ctx
+        # A default context longer than the model was trained for helps nobody; an asked one may.
+        if config.n_ctx is None and target.shape.n_ctx_train:
+            n_ctx = min(n_ctx, target.shape.n_ctx_train)
+        return Request(
+            target=target,
+            settings=Settings(
+                n_ctx=n_ctx,
+                n_batch=profile.n_batch,
+                n_ubatch=profile.n_ubatch,
+                type_k=profile.cache_type_k,
+                type_v=profile.cache_type_v,
+                flash_attn=profile.flash_attn != "off",
+            ),
+            drafts=tuple(drafts),
+            mode=wish,
+            n_gpu_layers=n_gpu_layers,
+            draft_device=where if drafts else "auto",
+            allow_quantised_cache=profile.allow_kv_quant,
+            allow_shorter_context=profile.allow_shorter_context,
+        )
+
+    def context_settings(self, settings: Settings) -> ContextSettings:
+        """The planned settings as llama.cpp's."""
+        return ContextSettings(
+            n_ctx=settings.n_ctx,
+            n_batch=settings.n_batch,
+            n_ubatch=settings.n_ubatch,
+            n_threads=self._machine.n_threads,
+            type_k=settings.type_k,  # type: ignore[arg-type]
+            type_v=settings.type_v,  # type: ignore[arg-type]
+            flash_attn=self._machine.profile.flash_attn,
+            swa_full=settings.swa_full,
+            offload_kqv=settings.offload_kqv,
+        )
+
+
+def name_of(model: ModelFile) -> str:
+    """A model's name for people: its file's, or the catalog's."""
+    return label(model.path.name if model.path is not None else model.id)
