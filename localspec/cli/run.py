@@ -101,9 +101,11 @@ def command(
             )  # fmt: skip
             finished, whole = answer
             if as_json:
-                _print_json(finished, whole, session.status, sampling.seed)
+                _print_json(finished, whole, session.status, sampling)
             elif stats and not quiet:
                 note(stats_line(finished.stats, session.status))
+            if sampling.grammar and finished.detail != "end of text":
+                note(f"the answer was cut ({finished.detail}): it is not complete as asked for")
         finally:
             session.close()
     return 130 if finished.reason == "cancelled" else 0
@@ -240,10 +242,12 @@ def stats_line(stats: Stats, status: Status) -> str:
     return "[" + " · ".join(parts) + "]"
 
 
-def _print_json(finished: Finished, text: str, status: Status, seed: int | None) -> None:
+def _print_json(finished: Finished, text: str, status: Status, sampling: Any) -> None:
     from localspec.report import as_dict
 
-    value = as_dict(finished, text, status, seed)
+    value = as_dict(finished, text, status, sampling.seed)
+    if sampling.grammar:
+        value["grammar_complete"] = finished.detail == "end of text"
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()
 
