@@ -33,6 +33,9 @@ _DRIVER_BYTES: dict[DeviceKind, int] = {
     "metal": 64 * MIB,
     "other": 150 * MIB,
 }
+# Beside these devices llama.cpp leaves the CPU's share in the file's own order, so that large
+# batches can be sent over (llama-model.cpp: make_cpu_buft_list puts their host buffers first).
+_NO_REPACKING_BESIDE = {"cuda", "rocm", "sycl", "vulkan"}
 _RESERVE_BYTES = 64 * MIB
 _RESERVE_SHARE = 0.03
 
@@ -172,8 +175,12 @@ def _weights(
         else:
             mapped += place.weight_bytes
             copies += place.repacked_bytes
+    if any(device.kind in _NO_REPACKING_BESIDE for device in devices):
+        copies = 0
     if where[-1] == 0:
         mapped -= shape.output_copy_bytes  # the output reads the input's pages
+    elif devices[where[-1]].kind == "metal":
+        on_device[where[-1]] -= shape.output_copy_bytes  # Metal, too: it uses the mapped file
     parts = [
         Part("weights", role, devices[0].name, mapped, evictable_bytes=min(copies, mapped)),
         Part("rearranged weights", role, devices[0].name, copies),

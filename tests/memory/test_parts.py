@@ -180,11 +180,29 @@ def test_weights_and_caches_follow_their_layers():
     parts = plan_memory(model, Settings(512, n_gpu_layers=3), [CPU, GPU])
     assert part(parts, "weights", device="GPU 0") == 2 * 1000 + 6000
     assert part(parts, "weights") == 5000 + 2 * 1000
-    assert part(parts, "rearranged weights") == 1200
     assert part(parts, "KV cache") == part(parts, "KV cache", device="GPU 0")
     assert part(parts, "driver", "both", "GPU 0") > 0
     kept = plan_memory(model, Settings(512, n_gpu_layers=3, offload_kqv=False), [CPU, GPU])
     assert part(kept, "KV cache") == 2 * part(parts, "KV cache")
+
+
+def test_weights_are_not_rearranged_beside_a_gpu_with_host_buffers():
+    model = shape(4, 64, n_embd=64, n_ff=64, n_head=1, n_vocab=100, repacked=600)
+    metal = DeviceMemory("Apple M1", "metal", 8 << 30, "working-set limit", shared_with_cpu=True)
+    beside_cuda = plan_memory(model, Settings(512, n_gpu_layers=3), [CPU, GPU])
+    assert not [p for p in beside_cuda if p.what == "rearranged weights"]
+    beside_metal = plan_memory(model, Settings(512, n_gpu_layers=3), [CPU, metal])
+    assert part(beside_metal, "rearranged weights") == 1200
+
+
+def test_a_tied_output_needs_a_copy_on_a_gpu_but_not_on_metal():
+    model = shape(1, 64, n_embd=64, n_ff=64, n_head=1, n_vocab=100)
+    metal = DeviceMemory("Apple M1", "metal", 8 << 30, "working-set limit", shared_with_cpu=True)
+    on_cuda = plan_memory(model, Settings(512, n_gpu_layers=9), [CPU, GPU])
+    assert part(on_cuda, "weights", device="GPU 0") == 1000 + 6000
+    on_metal = plan_memory(model, Settings(512, n_gpu_layers=9), [CPU, metal])
+    assert part(on_metal, "weights", device="Apple M1") == 1000 + 6000 - 5000
+    assert part(on_metal, "weights") == part(on_cuda, "weights") == 5000
 
 
 def test_each_used_device_has_a_reserve():
