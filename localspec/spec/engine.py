@@ -220,7 +220,10 @@ class _Answer:
         n_accepted = min(verdict.n_accepted, n_emitted)
         # Rows past the end of the answer were decoded but have no say in its numbers.
         n_verified = min(len(draft.tokens), n_emitted) if self._ended else len(draft.tokens)
+        started = self._clock()
         self._roll_back(n_before + n_accepted)
+        # A memory that must read the accepted tokens again makes a wide step dearer.
+        verify_s += self._clock() - started
         step = Step(
             tokens=tuple(verdict.tokens[:n_emitted]),
             texts=tuple(texts),

@@ -143,8 +143,10 @@ class ModelDrafter:
                 waiting = self._own([token])
         finally:
             self._n_valid = min(len(self._decoder.tokens), len(self._tokens))
-            drafting = self._clock() - caught_up
-            self._costs = (drafting, n_decodes, caught_up - started if n_caught else 0.0, n_caught)
+            # Taking back what was rejected may cost a decode; with nothing to read it is drafting.
+            catching_up = caught_up - started if n_caught else 0.0
+            drafting = self._clock() - started - catching_up
+            self._costs = (drafting, n_decodes, catching_up, n_caught)
 
     def _catch_up(self, cancelled: Callable[[], bool]) -> int:
         """Make the cache a prefix of the committed tokens, at most two of them behind; returns how
