@@ -162,8 +162,10 @@ def export(chat_id: str, form: str, output: str | None) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(chat_ids: tuple[str, ...], everything: bool, yes: bool) -> None:
     """Delete chats, with everything that was kept of them."""
+    from localspec import paths
     from localspec.cli.output import note
     from localspec.errors import UsageError
+    from localspec.history import follow_deletions
     from localspec.terminal import label
 
     if bool(chat_ids) == everything:
@@ -181,6 +183,38 @@ def delete(chat_ids: tuple[str, ...], everything: bool, yes: bool) -> None:
                 note(f"{info.id}  {info.title}")
             what = "this chat" if len(infos) == 1 else f"these {len(infos)} chats"
             click.confirm(label(f"Delete {what}?"), abort=True, err=True)
+        follow_deletions(chats, paths.history_dir(), note)
         for info in infos:
             chats.delete(info.id)
     note(f"Deleted: {len(infos)}.")
+
+
+@command.command()
+@click.option("--runs", is_flag=True, help="Also what came from one-shot runs.")
+@click.option("--all", "everything", is_flag=True, help="Everything, learned files too.")
+def forget(runs: bool, everything: bool) -> None:
+    """Remove what drafts were learned from chats that are no longer saved.
+
+    Deleting a chat does this at once; this command is for when that was not possible.
+    """
+    from localspec import history, paths
+    from localspec.cli.output import note
+
+    root = paths.history_dir()
+    if everything:
+        history.forget_all(root)
+        note("Everything is forgotten.")
+        return
+    held = {
+        info.name
+        for one in history.held_everywhere(root)
+        for info in one.sources
+        if info.kind == "chat"
+    }
+    with _open() as chats:
+        saved = {info.id for info in chats.list(limit=1_000_000)}
+    gone = sorted(held - saved)
+    n_tokens = history.forget_everywhere(root, "chat", gone)
+    if runs:
+        n_tokens += history.forget_everywhere(root, "run", None)
+    note(f"{n_tokens} tokens forgotten.")

@@ -71,6 +71,7 @@ class SourceInfo:
     name: str
     n_tokens: int
     added: float
+    stamp: str = ""
 
 
 class Sources:
@@ -221,11 +222,14 @@ class Sources:
     def infos(self) -> list[SourceInfo]:
         """All sources, the newest first."""
         rows = self._db.execute(
-            "SELECT kind, sources.name, coalesce(sum(n), 0), added FROM sources"
+            "SELECT kind, sources.name, coalesce(sum(n), 0), added, stamp FROM sources"
             " LEFT JOIN docs ON docs.source = sources.id"
             " GROUP BY sources.id ORDER BY added DESC, sources.id DESC"
         )
-        return [SourceInfo(str(k), str(name), int(n), float(at)) for k, name, n, at in rows]
+        return [
+            SourceInfo(str(kind), str(name), int(n), float(added), str(stamp))
+            for kind, name, n, added, stamp in rows
+        ]
 
     def drop_empty(self) -> None:
         """Forget the names of sources of whose text nothing is left."""
