@@ -6,7 +6,7 @@ cache (if allowed); lookup; plain; all of these again with a shorter context (if
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from localspec.budget import Budget
@@ -28,6 +28,7 @@ _SMALL_CACHE = "q8_0"
 _WIDE_CACHES = {"f32", "f16", "bf16"}
 _N_HINTS = 3
 _ONLY_IF_ALLOWED = "only if you allow it"
+_PASSED_OVER = ("too large", "not possible", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,11 @@ class _Attempt:
     lack: Shortfall | None
 
 
-def choose_plan(request: Request, budget: Budget) -> Plan:
+def choose_plan(request: Request, budget: Budget, failed: Mapping[str, str] | None = None) -> Plan:
     """The first step of the cascade that fits ``budget``.
+
+    ``failed``: steps that fitted on paper but could not be loaded (``Plan.step``), with the reason
+    of each; they are passed over.
 
     Raises MemoryPlanError when none does, naming the missing bytes and what would fit; PairError
     when a draft is demanded and none of them goes with the target.
@@ -84,6 +88,8 @@ def choose_plan(request: Request, budget: Budget) -> Plan:
             steps.append(Step(name, "not allowed", option.forbidden))
         elif option.draft is not None and option.draft.unusable:
             steps.append(Step(name, "not possible", option.draft.unusable))
+        elif failed and name in failed:
+            steps.append(Step(name, "failed", failed[name]))
         else:
             attempt = _try(option, request, budget)
             if attempt.lack is None:
@@ -243,9 +249,9 @@ def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Bu
     head = {"lookup": "Lookup", "plain": "Plain decoding"}.get(option.mode, "")
     head = option.name(budget).replace(option.mode, head, 1) if head else option.name(budget)
     head = head[0].upper() + head[1:]
-    failed = next((step for step in steps if step.verdict in ("too large", "not possible")), None)
-    if failed is not None:
-        return f"{head}: {_sentence(failed)}."
+    passed = next((step for step in steps if step.verdict in _PASSED_OVER), None)
+    if passed is not None:
+        return f"{head}: {_sentence(passed)}."
     if option.mode == "draft":
         return f"{head}: everything fits."
     if request.mode == option.mode:
@@ -256,6 +262,8 @@ def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Bu
 def _sentence(step: Step) -> str:
     if step.verdict == "too large":
         return f"{step.name} {step.reason}"
+    if step.verdict == "failed":
+        return f"{step.name} could not be loaded ({step.reason.rstrip('.')})"
     return f"{step.name} is {step.verdict} ({step.reason.rstrip('.')})"
 
 
@@ -267,8 +275,11 @@ def _refusal(
 ) -> LocalspecError:
     name = label(request.target.name)
     if last is None:
-        failed = next((step for step in steps if step.verdict == "not possible"), None)
-        why = _sentence(failed) if failed else "no draft is known for it"
+        broken = next((step for step in steps if step.verdict == "failed"), None)
+        if broken is not None:
+            return MemoryPlanError(f"{name} does not fit into memory: {label(_sentence(broken))}.")
+        unfit = next((step for step in steps if step.verdict == "not possible"), None)
+        why = _sentence(unfit) if unfit else "no draft is known for it"
         return PairError(
             f"{name} cannot run with a draft: {label(why)}.",
             hint="Leave the mode on auto to run without one, or see localspec pairs --for MODEL.",

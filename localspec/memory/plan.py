@@ -13,7 +13,7 @@ from localspec.memory.shape import Shape
 Mode = Literal["draft", "lookup", "plain"]
 Wish = Literal["auto", "draft", "lookup", "plain"]
 Where = Literal["auto", "cpu", "gpu"]
-Verdict = Literal["chosen", "too large", "not possible", "not allowed", "not needed"]
+Verdict = Literal["chosen", "too large", "failed", "not possible", "not allowed", "not needed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class Plan:
     settings: Settings
     draft: str = ""
     draft_settings: Settings | None = None
+
+    @property
+    def step(self) -> str:
+        """Name of the chosen step."""
+        return next(step.name for step in self.steps if step.verdict == "chosen")
 
     @property
     def n_bytes(self) -> int:

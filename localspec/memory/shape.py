@@ -366,7 +366,7 @@ def _from_numbers(numbers: Mapping[str, Any], n_bytes: int, *, repacks: bool) ->
         n_embd=n_embd,
         n_head=get("n_head"),
         n_embd_head=key,
-        n_ff=4 * n_embd,
+        n_ff=6 * n_embd,  # the widest that is usual
         n_ff_extra=used * n_embd,
         n_vocab=n_vocab,
         n_merges=n_vocab,

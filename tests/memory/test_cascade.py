@@ -185,6 +185,23 @@ def test_a_draft_of_another_vocabulary_is_named_and_passed_over():
     assert only.reason.startswith("Lookup: draft small is not possible (")
 
 
+def test_a_step_that_could_not_be_loaded_is_passed_over_with_its_reason():
+    budget = Budget((cpu(64),))
+    first = choose_plan(REQUEST, budget)
+    failed = {first.step: "failed to allocate the cache."}
+    second = choose_plan(REQUEST, budget, failed)
+    assert second.step == "draft tiny on the CPU"
+    assert second.reason == (
+        "Draft tiny on the CPU: draft small on the CPU could not be loaded (failed to allocate "
+        "the cache)."
+    )
+    failed[second.step] = "failed again"
+    assert choose_plan(REQUEST, budget, failed).mode == "lookup"
+    only = replace(REQUEST, mode="lookup")
+    with pytest.raises(MemoryPlanError, match=r"lookup could not be loaded \(no memory\)"):
+        choose_plan(only, budget, {"lookup": "no memory"})
+
+
 # -- explicit wishes -----------------------------------------------------------------------------
 
 
