@@ -158,7 +158,8 @@ class DiskIndex:
     def add(self, source: Source, ids: Ids) -> int:
         """Add what is new in a text; returns how many tokens that is."""
         self.refresh()
-        if self._head + len(ids) >= self.ring.capacity:
+        n_pieces = len(ids) // self._max_doc + 1
+        if self._head + len(ids) + n_pieces * (MAX_MATCH + 1) > self.ring.capacity:
             self._grow()
         written: list[tuple[int, int]] = []
         try:
