@@ -45,6 +45,7 @@ MAX_HEADER = 28 << 20
 _MAX_KEYS = 10_000
 _MAX_TENSORS = 1 << 16
 _MAX_TEXT = 4 << 20
+_MAX_ALL_TEXT = 8 << 20  # all texts that are kept, but the vocabulary
 _MAX_TEXT_ITEMS = 1 << 20  # texts in all arrays together
 _MAX_TOKENS = 1 << 19
 _MAX_TOKEN_BYTES = 10 << 20
@@ -161,6 +162,7 @@ class _Reader:
         self.pos = 0
         self.n_texts = 0
         self.n_kept = 0
+        self.n_text_bytes = 0
         self.metadata: dict[str, Value] = {}
         self.arrays: dict[str, BigArray] = {}
         self.tokens: Tokens | None = None
@@ -203,7 +205,8 @@ class _Reader:
 
     def text(self, what: str, limit: int = _MAX_TEXT) -> str:
         length = self.u64()
-        if length > limit:
+        self.n_text_bytes += length
+        if length > limit or self.n_text_bytes > _MAX_ALL_TEXT:
             self.damaged(f"{what} would have {length} bytes")
         return self.take(length).decode("utf-8", "replace")
 

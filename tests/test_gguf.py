@@ -260,6 +260,10 @@ HUGE = (1 << 64) - 1
         (gguf_bytes(n_tensors=HUGE), "announces 18446744073709551615 tensors"),
         (gguf_bytes([struct.pack("<Q", HUGE)]), "the name of a setting would have"),
         (gguf_bytes([setting("a", 8, struct.pack("<Q", HUGE))]), "the text of 'a' would have"),
+        (
+            gguf_bytes([setting(f"k{n}", 8, text(b"\xff" * (2 << 20))) for n in range(5)]),
+            "the text of 'k3' would have 2097152 bytes",
+        ),
         (gguf_bytes([setting("a", 99, b"")]), "'a' is of the unknown type 99"),
         (gguf_bytes([setting("", 4, b"\0" * 4)]), "a setting has no name"),
         (gguf_bytes([setting("a", 4, b"\0" * 4)] * 2), "its header says 'a' twice"),
@@ -318,8 +322,8 @@ def test_names_are_cleaned_before_they_are_shown():
 @pytest.mark.parametrize(
     "data",
     [
-        # The most texts, each empty; the most numbers; many lists that are each worth keeping.
-        gguf_bytes([setting("a", 9, struct.pack("<IQ", 8, 1 << 20) + b"\0" * (8 << 20))]),
+        # The most tokens, each empty; the most numbers; many lists that are each worth keeping;
+        # bytes that become three times as long as text.
         gguf_bytes(
             [
                 setting("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 1 << 19))
@@ -328,8 +332,9 @@ def test_names_are_cleaned_before_they_are_shown():
         ),
         gguf_bytes([setting("a", 9, struct.pack("<IQ", 0, 27 << 20)) + b"\0" * (27 << 20)]),
         gguf_bytes([numbers(f"k{n}", 4, "I", *range(1000)) for n in range(5000)]),
+        gguf_bytes([setting(f"k{n}", 8, text(b"\xff" * (2 << 20))) for n in range(3)]),
     ],
-    ids=["texts", "tokens", "numbers", "lists"],
+    ids=["tokens", "numbers", "lists", "strings"],
 )
 def test_the_largest_headers_stay_in_their_memory(tmp_path, data):
     path = tmp_path / "big.gguf"
