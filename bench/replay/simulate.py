@@ -115,7 +115,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
     model = RecordedModel(trace, curve, clock)
     n_prompt = len(trace.prompt)
     pacer.begin(n_prompt, n_prompt, clock.show(curve.target(n_prompt)), trace.temperature)
-    pacer_names = {lookup.name: lookup, model.name: model}
+    drafters: dict[str, Lookup | RecordedModel] = {lookup.name: lookup, model.name: model}
     out, at = trace.out, 1
     lookup.commit(out[:1])
     model.committed(1)
@@ -126,7 +126,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
         draft, costs, evidence = Draft(), (0.0, 0, 0.0, 0), 0
         if choice.drafter != PLAIN:
             evidence = next(o.evidence for o in offers if o.drafter == choice.drafter)
-            drafter = pacer_names[choice.drafter]
+            drafter = drafters[choice.drafter]
             draft = drafter.propose(choice.n, pacer.more, lambda: False)
             costs = drafter.costs() if choice.drafter == MODEL else costs
         n_drafted = len(draft.tokens)

@@ -10,7 +10,6 @@ CLASS_PRIORS = (0.30, 0.55, 0.63, 0.77, 0.79, 0.84, 0.83, 0.91, 0.94)
 PRIOR_WEIGHT = 16.0
 DECAY = 0.98
 """What was seen counts for this much less with each new observation (about the last fifty)."""
-FACTOR_WEIGHT = 16.0
 
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
@@ -29,20 +28,12 @@ class CopyAcceptance:
     def __init__(self) -> None:
         self._right = [0.0] * len(CLASS_STARTS)
         self._seen = [0.0] * len(CLASS_STARTS)
-        self._delivered = 0.0
-        self._promised = 0.0
 
     def observe(self, evidence: int, hit: bool) -> None:
         """With a match of this length the next token would have been right or wrong."""
         at = _class_of(evidence)
         self._right[at] = self._right[at] * DECAY + hit
         self._seen[at] = self._seen[at] * DECAY + 1
-
-    def delivered(self, evidence: int, n_verified: int, n_accepted: int) -> None:
-        """A copy of ``n_verified`` tokens was tried: compare with what was promised."""
-        decay = DECAY**n_verified
-        self._promised = self._promised * decay + sum(self.survival(evidence, n_verified))
-        self._delivered = self._delivered * decay + n_accepted
 
     def of(self, evidence: int) -> float:
         """The chance that the next token is right after a match of this length."""
@@ -57,11 +48,6 @@ class CopyAcceptance:
             chance *= self.of(evidence + position)
             chances.append(chance)
         return chances
-
-    @property
-    def factor(self) -> float:
-        """Tokens delivered over tokens promised."""
-        return (FACTOR_WEIGHT + self._delivered) / (FACTOR_WEIGHT + self._promised)
 
 
 def _class_of(evidence: int) -> int:

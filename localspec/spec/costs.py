@@ -6,6 +6,7 @@ all figures together. ``scale_s`` says what 1 is in seconds at the moment.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -22,13 +23,22 @@ MAX_WIDTH = 64
 """Wider decodes are never asked for."""
 FIRST_WIDTH = 4
 """The widest decode that may be tried before anything was measured."""
+CHEAP = 1.5
+"""Wider decodes may be tried at once where the prompt rate promises that they cost no more."""
+GROWTH = 2
+"""Else no decode is wider than so many times the widest one measured: slow start."""
+GUESS_N = 1
+"""A guess from neighbours or the prompt rate counts as so many measurements."""
+POOL_N = 20
 NARROW = 4
 RETRY_PER_DECODE = 1 / 512
-RETRY_MOST = 0.3
+RETRY_MOST = 0.15
 """A narrow width not measured for long is made to look cheaper, slowly and up to this share: one
 bad measurement is never final."""
 AGEING = 16
 """Ages matter so little that they are looked at only once in so many decodes."""
+FEW = 32
+"""Up to so many missed tokens a draft model reads at the price of few: decodes of some rows."""
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 DEFAULT_PROMPT_RATE = 0.35
@@ -74,30 +84,40 @@ class Estimate:
 @dataclass(slots=True)
 class DraftCosts:
     """What a model drafter costs, in plain target decodes: the first decode of a step, each
-    further one, and each token that it must catch up."""
+    further one, and each token that it must catch up, when these are few or many."""
 
     first: Estimate
     next: Estimate
-    lag: Estimate
+    lag_few: Estimate
+    lag_many: Estimate
 
     @classmethod
     def guess(cls, ratio: float) -> DraftCosts:
         """Before anything was measured: ``ratio`` is one draft decode over one target decode."""
-        return cls(Estimate(ratio), Estimate(ratio), Estimate(ratio * DEFAULT_PROMPT_RATE))
+        costs = cls(Estimate(ratio), Estimate(ratio), Estimate(ratio), Estimate(ratio))
+        costs.guess_lag(DEFAULT_PROMPT_RATE)
+        return costs
 
     def guess_lag(self, prompt_rate: float) -> None:
         """The draft's prompt rate is taken to be like the target's, until it is measured."""
-        if self.lag.n == 0:
-            self.lag.value = self.next.value * prompt_rate
+        if self.lag_many.n == 0:
+            self.lag_many.value = self.next.value * prompt_rate
+        if self.lag_few.n == 0:
+            self.lag_few.value = self.next.value * min(1.0, 2 * prompt_rate)
 
-    def measured(self) -> tuple[float, float, float, int]:
-        """(first, next, lag, measurements), as in ``Learned``."""
-        return self.first.value, self.next.value, self.lag.value, self.first.n
+    def catch_up(self, n_tokens: int) -> float:
+        """The cost of reading ``n_tokens`` missed tokens."""
+        few = min(n_tokens, FEW)
+        dear = few * self.lag_few.value
+        return max(dear, n_tokens * self.lag_many.value)
 
     def learn(self, draft: float, n_decodes: int, catchup: float, n_catchup: int) -> None:
         """One step's draft decodes and catching up, in plain target decodes."""
-        if n_catchup > 0:
-            self.lag.add(catchup / n_catchup)
+        if n_catchup > 0 and catchup > 0:
+            lag = self.lag_few if n_catchup <= FEW else self.lag_many
+            lag.add(catchup / n_catchup)
+        if draft <= 0:
+            return
         if n_decodes == 1:
             self.first.add(draft)
         elif n_decodes > 1:
@@ -112,12 +132,12 @@ class Learned:
     """What is worth keeping from run to run; plain data, which ``localspec.learned`` stores.
 
     ``widths``: width -> (cost relative to width 1, measurements). ``drafts``: model drafter ->
-    (first, next, lag, measurements), relative as well. ``trust``: model drafter -> (accepted,
-    claimed) tokens, weighted. ``prompt_rate``: time per prompt token over one plain decode.
+    (first, next, few, many: the four of ``DraftCosts``), each as (cost, measurements). ``trust``:
+    model drafter -> (accepted, claimed) tokens, weighted. ``prompt_rate``: time per prompt token over one plain decode.
     """
 
     widths: dict[int, tuple[float, int]] = field(default_factory=dict)
-    drafts: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
+    drafts: dict[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
     trust: dict[str, tuple[float, float]] = field(default_factory=dict)
     prompt_rate: float | None = None
 
@@ -151,6 +171,15 @@ class TargetCosts:
         """The widest width that was measured."""
         return max(self._widths)
 
+    @property
+    def reach(self) -> int:
+        """The widest decode that may be tried: twice what was measured (slow start), or what the
+        prompt rate alone says to be cheap."""
+        width = max(FIRST_WIDTH, GROWTH * self.widest)
+        while width < MAX_WIDTH and self._prior(width + 1) <= CHEAP:
+            width += 1
+        return width
+
     def measured(self) -> dict[int, tuple[float, int]]:
         """width -> (cost relative to width 1, number of measurements), as in ``Learned``."""
         return {width: (e.value, e.n) for width, e in self._widths.items()}
@@ -162,21 +191,23 @@ class TargetCosts:
             self.prompt_rate = min(1.0, seconds / n_tokens / scale)
             self._table.clear()
 
-    def learn(self, width: int, seconds: float) -> float:
-        """One decode. Returns its cost in plain decodes, as it is accounted for."""
-        if seconds <= 0:
-            return 0.0
+    def learn(self, width: int, seconds: float) -> None:
+        """One decode of ``width`` tokens took ``seconds``."""
+        if seconds <= 0 or not 1 <= width <= MAX_WIDTH:
+            return
         self._n_decodes += 1
         scale = self.scale_s
         if width == 1:
             self._recent.append(seconds)
         elif scale is not None:
-            self._widths.setdefault(width, Estimate(0.0)).add(seconds / scale)
+            if width not in self._widths:
+                guess = self(width)
+                self._widths[width] = Estimate(guess, GUESS_N)
+            self._widths[width].add(seconds / scale)
             self._recent.append(seconds / self._widths[width].value)
         self._seen_at[width] = self._n_decodes
         if width > 1 or self._n_decodes % AGEING == 0:
             self._table.clear()
-        return seconds / (scale or seconds)
 
     def __call__(self, width: int) -> float:
         """Cost of one decode of ``width`` tokens, in plain decodes."""
@@ -186,7 +217,7 @@ class TargetCosts:
 
     def _tabulate(self) -> list[float]:
         """Linear between the measured widths; beyond them the shape of the prior."""
-        known = sorted((width, self._now(width)) for width in self._widths)
+        known = self._monotone()
         table = [0.0] * (MAX_WIDTH + 1)
         for (low, at_low), (high, at_high) in pairwise(known):
             slope = (at_high - at_low) / (high - low)
@@ -196,6 +227,18 @@ class TargetCosts:
         factor = at_last / self._prior(last)
         table[last:] = [factor * self._prior(width) for width in range(last, MAX_WIDTH + 1)]
         return table
+
+    def _monotone(self) -> list[tuple[int, float]]:
+        """The estimates, made never to fall with width by pooling neighbours that do (isotonic
+        regression by pooling adjacent violators): more rows do not make a decode cheaper."""
+        pools: list[tuple[float, float, list[int]]] = []  # value, weight, widths
+        for width in sorted(self._widths):
+            weight = float(min(max(1, self._widths[width].n), POOL_N))
+            pool = (self._now(width), math.inf if width == 1 else weight, [width])
+            while pools and pools[-1][0] > pool[0]:
+                pool = _pooled(pools.pop(), pool)
+            pools.append(pool)
+        return [(width, value) for value, _, widths in pools for width in widths]
 
     def _now(self, width: int) -> float:
         value = self._widths[width].value
@@ -208,3 +251,12 @@ class TargetCosts:
         """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
         rate = self.prompt_rate
         return min(width, max(1 + 3 * rate * _ROWS[width], rate * width))
+
+
+def _pooled(
+    low: tuple[float, float, list[int]], high: tuple[float, float, list[int]]
+) -> tuple[float, float, list[int]]:
+    value = low[0]
+    if low[1] < math.inf:  # plain decoding is the unit, it does not move
+        value = (low[0] * low[1] + high[0] * high[1]) / (low[1] + high[1])
+    return value, low[1] + high[1], low[2] + high[2]

@@ -8,7 +8,15 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance
-from localspec.spec.costs import FIRST_WIDTH, Baseline, DraftCosts, Estimate, Learned, TargetCosts
+from localspec.spec.costs import (
+    FIRST_WIDTH,
+    MAX_WIDTH,
+    Baseline,
+    DraftCosts,
+    Estimate,
+    Learned,
+    TargetCosts,
+)
 from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.planning import Drafted, Outlook, Plan, plan_copy
@@ -107,26 +115,28 @@ class FixedPacer:
 
 PRICE_TOKENS = 32
 """The price of a token is an average over about so many."""
-PRICE_FLOOR = 0.0
-PRICE_ABS = 0.0
+PRICE_FLOOR = 0.5
+"""The price lies this share of the way back towards plain decoding: a good stretch of text must not
+make all that follows look dear."""
 MARGIN = 0.03
 """Plain decoding wins unless a draft is worth this much more."""
-MODEL_PREMIUM = 0.05
+MODEL_PREMIUM = 0.04
+"""A model's draft must be worth this much more on top."""
 MAX_MODEL_DRAFT = 16
-MAX_COPY = 63
+MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
-HORIZON = 48
+HORIZON = 96
 """Tokens over which catching up must pay for itself."""
-STAKE, STAKE_PER_TOKEN = 10.0, 0.05
+STAKE, STAKE_PER_TOKEN = 12.0, 0.05
 """The most that catching up may cost: so many plain decodes, more as the answer gets longer."""
-LOSS, LOSS_PER_TOKEN = 4.0, 0.02
+LOSS, LOSS_PER_TOKEN = 8.0, 0.0
 """Plain decodes that drafting may have lost before the breaker opens."""
 PAUSE_TOKENS = 32
 PROBE_AFTER = 48
 """Plain steps with nothing wider measured, after which a good match is used to measure."""
 PROBE_EVIDENCE = 4
-BASELINE_TOKENS = 96
+BASELINE_TOKENS = 256
 """At the latest after so many tokens a plain step is taken, to see what plain decoding costs."""
 
 
@@ -192,7 +202,7 @@ class AutoPacer:
         for model in self._models.values():
             model.begin(temperature)
         self._breaker = Breaker()
-        self._rate = self._price = 1.0
+        self._rate = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
@@ -202,7 +212,7 @@ class AutoPacer:
         """The offer that is worth most, if it is worth clearly more than plain decoding."""
         self._drafted = None
         usable = [o for o in offers if self._allowed is None or o.drafter in self._allowed]
-        room = min(room, self._draft_max, max(FIRST_WIDTH, 2 * self._target.widest) - 1)
+        room = min(room, self._draft_max, self._target.reach - 1)
         if not usable:
             return Choice(PLAIN, 0, "nothing to propose here")
         if room < 1:
@@ -250,8 +260,6 @@ class AutoPacer:
             self._models[name].verified(measured.promised, measured.n_accepted)
             self._missed[name] = 0.0
             cost += draft + catchup
-        elif name != PLAIN and measured.n_verified:
-            self._copy(name).delivered(measured.evidence, measured.n_verified, measured.n_accepted)
         for seen in hindsight:
             if seen.drafter not in self._models:
                 self._copy(seen.drafter).observe(seen.evidence, seen.hit)
@@ -263,7 +271,6 @@ class AutoPacer:
             self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
             weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
             self._rate += weight * (min(1.0, cost / n_emitted) - self._rate)
-            self._price = max(self._rate, PRICE_ABS) + PRICE_FLOOR * (1 - self._rate)
 
     def baseline_step_s(self) -> float | None:
         """Median seconds of the last plain decodes of this run; None before the first."""
@@ -273,7 +280,7 @@ class AutoPacer:
         """What is worth keeping for the next run."""
         return Learned(
             widths=self._target.measured(),
-            drafts={name: costs.measured() for name, costs in self._drafts.items()},
+            drafts={name: _kept(costs) for name, costs in self._drafts.items()},
             trust={name: (m.accepted, m.claimed) for name, m in self._models.items()},
             prompt_rate=self._target.prompt_rate,
         )
@@ -295,6 +302,11 @@ class AutoPacer:
                 costs.guess_lag(self._target.prompt_rate)
         return self._target.scale_s
 
+    @property
+    def _price(self) -> float:
+        """What a token is worth, in plain decodes."""
+        return self._rate + PRICE_FLOOR * (1 - self._rate)
+
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())
 
@@ -307,7 +319,7 @@ class AutoPacer:
             if offer.drafter not in self._models:
                 chances = self._copy(offer.drafter)
                 survival = chances.survival(offer.evidence, limit)
-                plan = plan_copy(survival, chances.factor, self._target, self._price)
+                plan = plan_copy(survival, self._target, self._price)
                 reason = f"match of {offer.evidence}"
             else:
                 plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT))
@@ -339,7 +351,7 @@ class AutoPacer:
 
     def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
-        price = self._drafts[offer.drafter].lag.value * (offer.lag - 1)
+        price = self._drafts[offer.drafter].catch_up(offer.lag - 1)
         if price > STAKE + STAKE_PER_TOKEN * self._n_tokens + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain
@@ -351,8 +363,12 @@ def _outlook(model: ModelAcceptance) -> Outlook:
 
 
 def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:
-    if name in known.drafts:
-        first, following, lag, n = known.drafts[name]
-        n = min(n, 8)
-        return DraftCosts(Estimate(first, n), Estimate(following, n), Estimate(lag, n))
-    return DraftCosts.guess(guess)
+    """From an earlier run, whose counts are capped: the machine may have changed."""
+    if name not in known.drafts:
+        return DraftCosts.guess(guess)
+    return DraftCosts(*(Estimate(value, min(n, 8)) for value, n in known.drafts[name]))
+
+
+def _kept(costs: DraftCosts) -> tuple[tuple[float, int], ...]:
+    parts = (costs.first, costs.next, costs.lag_few, costs.lag_many)
+    return tuple((part.value, part.n) for part in parts)

@@ -28,17 +28,17 @@ class Plan:
     cost: float = 1.0
 
 
-def plan_copy(survival: Sequence[float], factor: float, cost: Cost, price: float) -> Plan:
+def plan_copy(survival: Sequence[float], cost: Cost, price: float) -> Plan:
     """The best length of a copy whose first i + 1 tokens are right with chance survival[i].
 
-    ``factor`` scales the expected tokens. ``n`` is 0 when no length beats plain decoding.
+    ``n`` is 0 when no length beats plain decoding.
     """
     best = Plan(0, price - 1)
     tokens = 1.0
     for n, chance in enumerate(survival, start=1):
         if chance < MIN_SURVIVAL:
             break
-        tokens += chance * factor
+        tokens += chance
         paid = cost(n + 1)
         value = price * tokens - paid - COPY_PREMIUM * max(0.0, paid - 1)
         if value > best.value:
