@@ -43,7 +43,7 @@ MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 DEFAULT_PROMPT_RATE = 0.35
 """Time per prompt token over one plain decode, while unknown: rather dear (a CPU)."""
-_ROWS = tuple(max(0, width - 1) ** 0.6 for width in range(MAX_WIDTH + 1))
+_ROWS = tuple(math.pow(max(0, width - 1), 0.6) for width in range(MAX_WIDTH + 1))
 
 
 class Baseline:
@@ -133,7 +133,8 @@ class Learned:
 
     ``widths``: width -> (cost relative to width 1, measurements). ``drafts``: model drafter ->
     (first, next, few, many: the four of ``DraftCosts``), each as (cost, measurements). ``trust``:
-    model drafter -> (accepted, claimed) tokens, weighted. ``prompt_rate``: time per prompt token over one plain decode.
+    model drafter -> (accepted, claimed) tokens, weighted. ``prompt_rate``: time per prompt token
+    over one plain decode.
     """
 
     widths: dict[int, tuple[float, int]] = field(default_factory=dict)
