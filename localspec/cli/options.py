@@ -35,11 +35,15 @@ class AtLeast(ParamType):
             kind = "a whole number" if self._whole else "a number"
             self.fail(f"{value!r} is not {kind}", param, ctx)
         if not number >= self._low or (self._high is not None and number > self._high):
-            limits = f"at least {self._low:g}"
+            limits = f"at least {_plain(self._low)}"
             if self._high is not None:
-                limits = f"from {self._low:g} to {self._high:g}"
+                limits = f"from {_plain(self._low)} to {_plain(self._high)}"
             self.fail(f"{value} is out of range: it must be {limits}", param, ctx)
         return number
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
 
 
 COUNT = AtLeast(1, whole=True)
