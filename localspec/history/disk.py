@@ -33,6 +33,10 @@ KEEP_TOKENS = 1 << 14
 DATABASE = "sources.sqlite3"
 _RING_NAME = re.compile(r"ring-\d{1,9}\.bin")
 
+FAILURES = (sqlite3.Error, OSError, ArithmeticError, TypeError, ValueError)
+"""What reading files that may hold anything can raise: SQLite lets errors of decoding and of
+conversion through."""
+
 RoomFor = Callable[[int], bool]
 """Whether so many bytes may be used; may remove what others have to make it so."""
 
@@ -51,7 +55,7 @@ class Held:
 class DiskIndex:
     """See the module. ``vocabulary`` None opens whatever is there.
 
-    All methods raise sqlite3.Error, OSError or DamagedError.
+    All methods raise one of ``FAILURES``.
     """
 
     def __init__(
@@ -327,10 +331,8 @@ def directory_bytes(directory: Path) -> int:
 
 def is_damage(error: Exception) -> bool:
     """The files do not hold together, as against busy, full or forbidden."""
-    if isinstance(error, DamagedError):
-        return True
-    if isinstance(error, FileNotFoundError):
-        return True  # the database names a ring that is gone
+    if isinstance(error, OSError):
+        return isinstance(error, FileNotFoundError)  # the database names a ring that is gone
     if not isinstance(error, sqlite3.DatabaseError):
-        return False
+        return not isinstance(error, sqlite3.Error)
     return not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)

@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -29,13 +28,14 @@ from localspec.header import Header, TokenType
 from localspec.history.disk import (
     CAPACITIES,
     DATABASE,
+    FAILURES,
     DiskIndex,
     Held,
     directory_bytes,
     is_damage,
 )
 from localspec.history.parts import new_parts
-from localspec.history.ring import GRAM, DamagedError, Ids, Ring
+from localspec.history.ring import GRAM, Ids, Ring
 from localspec.history.sources import Kind, Source
 from localspec.sessions import Chats
 from localspec.sessions_types import Deleted
@@ -48,7 +48,6 @@ MEMORY_SLOTS = 1 << 16
 """Tokens of unsaved chats that one process remembers (about 1 MB)."""
 _DAMAGED = "damaged"
 T = TypeVar("T")
-_FAILURES = (sqlite3.Error, OSError, DamagedError)
 
 
 def vocabulary_key(header: Header) -> bytes:
@@ -102,14 +101,14 @@ class History:
 
         try:
             return cls(attempt())
-        except _FAILURES as error:
+        except FAILURES as error:
             if not is_damage(error):
                 return cls(None, f"Nothing is drafted from earlier answers: {_because(error)}")
             reason = _because(error)
         try:
             set_aside(root, directory)
             disk = attempt()
-        except _FAILURES as error:
+        except FAILURES as error:
             return cls(None, f"Nothing is drafted from earlier answers: {_because(error)}")
         kept = root / _DAMAGED
         return cls(disk, f"The history index was damaged ({reason}); it is kept in {kept}.")
@@ -216,7 +215,7 @@ class History:
             return otherwise
         try:
             return action(self._disk)
-        except _FAILURES as error:
+        except FAILURES as error:
             self.note = f"Earlier answers are no longer used for drafts: {_because(error)}"
             self._disk.close()
             self._disk = None
@@ -259,7 +258,7 @@ def forget_everywhere(root: Path, kind: Kind, names: Sequence[str] | None) -> in
         try:
             with contextlib.closing(_open_any(directory)) as disk:
                 total += disk.forget(kind, names)
-        except _FAILURES as error:
+        except FAILURES as error:
             if not is_damage(error):
                 raise
             shutil.rmtree(directory, ignore_errors=True)
@@ -276,7 +275,7 @@ def held_everywhere(root: Path) -> list[Held]:
     """What is held for each vocabulary; what cannot be read is left out."""
     found = []
     for directory in directories(root):
-        with contextlib.suppress(*_FAILURES), contextlib.closing(_open_any(directory)) as disk:
+        with contextlib.suppress(*FAILURES), contextlib.closing(_open_any(directory)) as disk:
             found.append(disk.held())
     return found
 
@@ -291,7 +290,7 @@ def follow_deletions(chats: Chats, root: Path, tell: Callable[[str], None]) -> N
         try:
             forget_everywhere(root, "chat", sorted({turn.chat_id for turn in gone}))
             _note_deletion(root, gone[-1].number)
-        except _FAILURES as error:
+        except FAILURES as error:
             tell(
                 "What drafts were learned from deleted chats could not be removed: "
                 f'{_because(error)} "localspec history forget" tries again.'
@@ -305,7 +304,7 @@ def _last_deletion(root: Path) -> int:
     """The number of the last deletion that every vocabulary has followed."""
     numbers = []
     for directory in directories(root):
-        with contextlib.suppress(*_FAILURES), contextlib.closing(_open_any(directory)) as disk:
+        with contextlib.suppress(*FAILURES), contextlib.closing(_open_any(directory)) as disk:
             value = disk.get("deleted") or "0"
             numbers.append(int(value) if value.isdecimal() else 0)
     return min(numbers, default=0)

@@ -75,7 +75,7 @@ class SourceInfo:
 
 
 class Sources:
-    """One connection. All methods raise sqlite3.Error."""
+    """One connection. All methods raise sqlite3.Error and, of damaged files, errors of decoding."""
 
     def __init__(self, path: Path) -> None:
         # Autocommit: transactions are begun and ended by hand. The caller keeps threads apart.

@@ -1,0 +1,86 @@
+"""Several processes at once, and processes that are killed in the middle of writing."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers_history import VOCABULARY, is_part, owned_by_nobody, stored, text_of
+
+from localspec.history import History, forget_everywhere
+from localspec.history.index import directories
+
+TESTS = Path(__file__).parents[1]
+
+
+def start(root: Path, name: str, first: int, n: int) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])}
+    return subprocess.Popen(
+        [sys.executable, TESTS / "helpers_history_writer.py", root, name, str(first), str(n)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_two_processes_add_and_a_third_reads(tmp_path: Path) -> None:
+    History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536)).close()
+    reader = History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536))
+    writers = [start(tmp_path, "a", 0, 80), start(tmp_path, "b", 1000, 80)]
+    while any(writer.poll() is None for writer in writers):
+        reader.begin()
+        for number in (0, 1000, 40, 1040):
+            match = reader.find(text_of(number, 120, 5000)[:60])
+            if match is not None:
+                reader.follow(match, 63)
+        time.sleep(0.01)
+    said = [line for writer in writers for line in writer.communicate()[0].splitlines()]
+    assert said.count("failed") == 0
+    assert len(said) == 160
+    assert reader.note == ""
+    reader.begin()
+    for number in [*range(80), *range(1000, 1080)]:
+        match = reader.find(text_of(number, 120, 5000)[:60])
+        assert match is not None, "both writers' texts are there, through all growing"
+        assert match.token == text_of(number, 120, 5000)[60]
+    reader.close()
+    texts = stored(directories(tmp_path)[0])
+    assert len(texts) == 160
+    for name, parts in texts.items():
+        whole = text_of(int(name.split("-")[1]), 120, 5000)
+        assert all(is_part(part, whole) for part in parts)
+    assert owned_by_nobody(directories(tmp_path)[0]) == 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills are tested where there is SIGKILL")
+def test_a_kill_loses_at_most_the_text_that_was_being_added(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    first = 0
+    for _ in range(6):
+        writer = start(tmp_path, "k", first, 100_000)
+        assert writer.stdout is not None
+        assert writer.stdout.readline().startswith("added")
+        time.sleep(rng.uniform(0.0, 0.25))
+        writer.kill()
+        rest = writer.communicate()[0].splitlines()
+        last = int(rest[-1].split()[1]) if rest and len(rest[-1].split()) == 2 else first
+        history = History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536))
+        assert history.note == ""
+        for number in range(max(first, last - 10), last + 1):
+            match = history.find(text_of(number, 120, 5000)[:60])
+            assert match is not None
+            assert match.token == text_of(number, 120, 5000)[60]
+        history.close()
+        (directory,) = directories(tmp_path)
+        assert len(list(directory.glob("ring-*"))) == 1
+        stored(directory)
+        first = last + 2
+    forget_everywhere(tmp_path, "chat", ["k-0"])
+    assert owned_by_nobody(directory) == 0, (
+        "what a killed process left goes with the next forgetting"
+    )
