@@ -256,3 +256,193 @@ def write_qwen35(
     return write_model(
         path, "qwen35", qwen35_metadata(n_layer, n_heads_mtp), tensors, n_vocab=n_vocab
     )
+
+
+# -- models that their MTP heads know ------------------------------------------------------------
+
+
+def wheel(n_cycle: int, n_vocab: int, n_embd: int = N_EMBD) -> tuple[Array, Array]:
+    """Embeddings of a text that counts: token k + 1 follows token k, the last is followed by 0.
+
+    Each embedding is the one before, turned: ``e[k + 1] = R e[k]``, so that one matrix leads from
+    a token's embedding to the next one's. Returns the embeddings [n_vocab, n_embd] and R. Tokens
+    from ``n_cycle`` on (ends) point nowhere.
+    """
+    rng = np.random.default_rng(5)
+    half = n_embd // 2
+    speeds = rng.choice(np.arange(1, n_cycle // 2), half, replace=n_cycle < n_embd)
+    angles = 2 * np.pi * np.outer(np.arange(n_cycle), speeds) / n_cycle
+    table = np.zeros((n_vocab, n_embd), np.float32)
+    table[:n_cycle, :half], table[:n_cycle, half:] = np.cos(angles), np.sin(angles)
+    turn = 2 * np.pi * speeds / n_cycle
+    matrix = np.block(
+        [
+            [np.diag(np.cos(turn)), -np.diag(np.sin(turn))],
+            [np.diag(np.sin(turn)), np.diag(np.cos(turn))],
+        ]
+    )
+    return 2**0.5 * table, matrix.astype(np.float32)
+
+
+def counting(
+    tensors: Tensors,
+    n_layer: int,
+    n_heads_mtp: int,
+    *,
+    n_vocab: int,
+    noise: float,
+    by_state: float = 1.0,
+    by_token: float = 1.0,
+    gain: float = 0.25,
+) -> Tensors:
+    """``tensors`` changed so that the model counts, and its heads know it.
+
+    What the layers add is scaled by ``noise``: they make the model stray from counting, the more
+    the larger it is. A head reads the last token (``by_token``) and the state before it
+    (``by_state``); with ``by_token`` 0 it is right only if it gets the right state.
+    """
+    table, turn = wheel(n_vocab - 2, n_vocab)
+    changed = dict(tensors)
+    changed["token_embd.weight"] = table
+    follows = np.zeros_like(table)
+    follows[1 : n_vocab - 2], follows[0] = table[: n_vocab - 3], table[n_vocab - 3]
+    changed["output.weight"] = gain * follows
+    for name, value in tensors.items():
+        if name.endswith(("ssm_out.weight", "attn_output.weight", "ffn_down.weight")):
+            is_head = int(name.split(".")[1]) >= n_layer
+            changed[name] = (0.0 if is_head else noise) * value
+    for head in range(n_heads_mtp):
+        both = np.hstack([by_token * np.eye(N_EMBD, dtype=np.float32), by_state * turn])
+        changed[f"blk.{n_layer + head}.nextn.eh_proj.weight"] = both.astype(np.float32)
+    return changed
+
+
+def write_counting_qwen35(
+    path: Path,
+    *,
+    noise: float = 0.3,
+    n_vocab: int = 0,
+    heads: str = "inside",
+    seed: int = 0,
+    **how: float,
+) -> Path:
+    """A hybrid whose MTP head is right most of the time. ``heads``: "inside" its file, "none", or
+    "only" (the file of heads that goes with it)."""
+    size, n_layer = size_of(n_vocab), 4
+    tensors = counting(
+        qwen35_tensors(seed, n_layer, 1, size), n_layer, 1, n_vocab=size, noise=noise, **how
+    )
+    if heads == "none":
+        tensors = {k: v for k, v in tensors.items() if not k.startswith(f"blk.{n_layer}.")}
+        return write_model(path, "qwen35", qwen35_metadata(n_layer, 0), tensors, n_vocab=n_vocab)
+    if heads == "only":
+        keep = ("token_embd", "output", f"blk.{n_layer}.")
+        tensors = {k: v for k, v in tensors.items() if k.startswith(keep)}
+    return write_model(path, "qwen35", qwen35_metadata(n_layer, 1), tensors, n_vocab=n_vocab)
+
+
+def write_counting_step35(
+    path: Path, *, n_heads_mtp: int = 2, noise: float = 1.0, n_vocab: int = 0, seed: int = 0
+) -> Path:
+    """Sliding-window attention with several heads, each for one token further."""
+    n_layer, weights = 2, Weights(seed)
+    n_all = n_layer + n_heads_mtp
+    metadata = base(n_all) | {
+        "attention.key_length": HEAD,
+        "attention.value_length": HEAD,
+        "attention.sliding_window": 64,
+        "attention.sliding_window_pattern": [layer % 2 == 0 for layer in range(n_all)],
+        "rope.dimension_count": HEAD,
+        "expert_feed_forward_length": 32,
+        "nextn_predict_layers": n_heads_mtp,
+    }
+    size = size_of(n_vocab)
+    tensors: Tensors = weights.ends(size) | {"output_norm.weight": ones()}
+    for layer in range(n_all):
+        at = f"blk.{layer}."
+        tensors |= {f"{at}attn_norm.weight": ones(), f"{at}ffn_norm.weight": ones()}
+        tensors |= _attention(weights, at, N_EMBD) | weights.ffn(at)
+        if layer >= n_layer:
+            tensors |= {f"{at}nextn.{norm}.weight": ones() for norm in ("enorm", "hnorm")}
+    tensors = counting(tensors, n_layer, n_heads_mtp, n_vocab=size, noise=noise)
+    return write_model(path, "step35", metadata, tensors, n_vocab=n_vocab)
+
+
+GEMMA4_WINDOWS = [True, True, True, False]
+
+
+def write_counting_gemma4(
+    path: Path, *, noise: float = 1.0, n_vocab: int = 0, seed: int = 0, window: int = 64
+) -> Path:
+    """Gemma 4's type: three layers with a sliding window, then one without."""
+    n_layer, weights, size = len(GEMMA4_WINDOWS), Weights(seed), size_of(n_vocab)
+    metadata = base(n_layer) | {
+        "attention.key_length": HEAD,
+        "attention.value_length": HEAD,
+        "attention.key_length_swa": HEAD,
+        "attention.value_length_swa": HEAD,
+        "attention.sliding_window": window,
+        "attention.sliding_window_pattern": GEMMA4_WINDOWS,
+        "embedding_length_per_layer_input": 0,
+        "rope.dimension_count": HEAD,
+        "rope.dimension_count_swa": HEAD,
+    }
+    tensors: Tensors = weights.ends(size) | {
+        "output_norm.weight": ones(),
+        "rope_freqs.weight": ones(HEAD // 2),
+    }
+    for layer in range(n_layer):
+        at = f"blk.{layer}."
+        names = ("attn_norm", "ffn_norm")
+        tensors |= {f"{at}{name}.weight": ones() for name in names}
+        # What a layer adds is normalised last: here it is scaled.
+        after = ("post_attention_norm", "post_ffw_norm")
+        tensors |= {f"{at}{name}.weight": noise * ones() for name in after}
+        tensors |= _attention(weights, at, N_EMBD) | weights.ffn(at)
+    tensors = counting(tensors, n_layer, 0, n_vocab=size, noise=1.0)
+    return write_model(path, "gemma4", metadata, tensors, n_vocab=n_vocab)
+
+
+def write_counting_assistant(
+    path: Path, *, n_vocab: int = 0, seed: int = 0, noise: float = 0.0, window: int = 64
+) -> Path:
+    """The heads of ``write_counting_gemma4``: a narrow model that reads the target's cache."""
+    weights, size, n_embd, n_layer = Weights(seed), size_of(n_vocab), N_EMBD // 2, 2
+    metadata = base(n_layer) | {
+        "embedding_length": n_embd,
+        "embedding_length_out": N_EMBD,
+        "attention.key_length": HEAD,
+        "attention.value_length": HEAD,
+        "attention.key_length_swa": HEAD,
+        "attention.value_length_swa": HEAD,
+        "attention.sliding_window": window,
+        "attention.sliding_window_pattern": [True, False],
+        "rope.dimension_count": HEAD,
+        "rope.dimension_count_swa": HEAD,
+        "nextn_predict_layers": n_layer,
+    }
+    table, turn = wheel(size - 2, size)
+    # Half of the planes that the embeddings turn in are enough to tell the tokens apart.
+    planes = [*range(0, n_embd // 2), *range(N_EMBD // 2, N_EMBD // 2 + n_embd // 2)]
+    pick = np.eye(N_EMBD, dtype=np.float32)[planes]
+    narrow = np.zeros((size, n_embd), np.float32)
+    narrow[1 : size - 2], narrow[0] = table[: size - 3] @ pick.T, table[size - 3] @ pick.T
+    tensors: Tensors = {
+        "token_embd.weight": narrow,
+        "output_norm.weight": ones(n_embd),
+        "rope_freqs.weight": ones(HEAD // 2),
+        "nextn.pre_projection.weight": np.hstack([pick / 8, 0.5 * pick @ turn]).astype(np.float32),
+        "nextn.post_projection.weight": np.ascontiguousarray(pick.T),
+    }
+    for layer in range(n_layer):
+        at = f"blk.{layer}."
+        tensors |= {f"{at}{name}.weight": ones(n_embd) for name in ("attn_norm", "ffn_norm")}
+        after = ("post_attention_norm", "post_ffw_norm")
+        tensors |= {f"{at}{name}.weight": noise * ones(n_embd) for name in after}
+        tensors |= weights.ffn(at, n_embd) | {
+            f"{at}attn_q.weight": weights.matrix(N_HEAD * HEAD, n_embd),
+            f"{at}attn_output.weight": weights.matrix(n_embd, N_HEAD * HEAD),
+            f"{at}attn_q_norm.weight": ones(HEAD),
+            f"{at}layer_output_scale.weight": ones(1),
+        }
+    return write_model(path, "gemma4-assistant", metadata, tensors, n_vocab=n_vocab)

@@ -27,7 +27,7 @@ CACHE_TYPES: dict[str, int] = {
     "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8,
     "iq4_nl": 20, "bf16": 30,
 }  # fmt: skip
-_FLASH = {"auto": -1, "off": 0, "on": 1}
+FLASH = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2  # llama_decode: stopped by the abort callback; finished micro-batches stay
 _LONG_PROMPT = 16
 """From so many tokens on a prompt's end is kept where that takes a decode of its own."""
@@ -92,7 +92,7 @@ class Context:
         params.n_threads_batch = settings.n_threads_batch or settings.n_threads
         params.type_k = CACHE_TYPES[settings.type_k]
         params.type_v = CACHE_TYPES[settings.type_v]
-        params.flash_attn_type = _FLASH[settings.flash_attn]
+        params.flash_attn_type = FLASH[settings.flash_attn]
         params.swa_full = settings.swa_full
         params.offload_kqv = settings.offload_kqv
         params.no_perf = True

@@ -59,6 +59,8 @@ class Model:
         self.n_vocab = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
         self.n_ctx_train = int(llama_cpp.llama_model_n_ctx_train(self.handle))
         self.n_swa = int(llama_cpp.llama_model_n_swa(self.handle))
+        self.has_mtp = load_mtp
+        """Whether MTP heads in the file were loaded."""
         self.n_bytes = int(llama_cpp.llama_model_size(self.handle))
         self.is_recurrent = bool(llama_cpp.llama_model_is_recurrent(self.handle))
         self.is_hybrid = bool(llama_cpp.llama_model_is_hybrid(self.handle))
