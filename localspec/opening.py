@@ -9,6 +9,7 @@ from localspec import catalog as catalogs
 from localspec import paths
 from localspec.config import Config
 from localspec.errors import DownloadCancelledError, LocalspecError, ModelLoadError, PairError
+from localspec.exact import PLAIN, ExactPlan, judge, plan_exact
 from localspec.files import Cancelled, NoProgress, Progress
 from localspec.gguf import read_header
 from localspec.hardware import detect, threads_for
@@ -17,6 +18,7 @@ from localspec.history import History, vocabulary_key
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
+from localspec.llama.probe import width_differences
 from localspec.memory import Plan
 from localspec.planning import Machine, Planner, name_of
 from localspec.profiles import choose, customised, load_profiles
@@ -100,19 +102,42 @@ class _Opening:
         match = self._planner.match if self._draft_file is not None else None
         header = read_header(target_path)
         settings = self._planner.context_settings(plan.settings)
-        target = self._load(target_path, settings, plan.settings.n_gpu_layers)
+        exact = plan_exact(header, settings) if self._config.exact else None
+        if exact is not None:
+            settings = exact.settings
+        target = self._load(
+            target_path, settings, plan.settings.n_gpu_layers, exact is None or exact.repack
+        )
         draft = None
         try:
             can_roll_back = target.context.can_roll_back()
             if draft_path is not None and match is not None and can_roll_back:
                 draft = self._load_draft(draft_path, plan)
             history = self._history(header, target_path.name)
-            return self._session(target, draft, match, can_roll_back, history, plan)
+            session = self._session(target, draft, match, can_roll_back, history, plan)
+            if exact is not None:
+                self._check_exact(session, exact)
+            return session
         except BaseException:
             for part in (draft, target):
                 if part is not None:
                     part.close()
             raise
+
+    def _check_exact(self, session: Session, exact: ExactPlan) -> None:
+        """Believe in exactness only after comparing on this machine."""
+        if session.status.mode == "off":
+            # Nothing is drafted: this is plain decoding.
+            session.set_exactness(PLAIN)
+            return
+        self._progress.start("Checking that drafting changes no bit", None)
+        try:
+            found = width_differences(session.target_context, exact.max_width, self._cancelled)
+        finally:
+            self._progress.finish()
+        session.set_exactness(judge(found))
+        if session.status.mode == "off":
+            self._progress.note(session.status.reason)
 
     def _follow(self, plan: Plan | None) -> None:
         """Leave the draft out if the plan does."""
@@ -196,13 +221,16 @@ class _Opening:
             self._drop_draft(error)
             return None
 
-    def _load(self, path: Path, settings: ContextSettings, n_gpu_layers: int) -> Loaded:
+    def _load(
+        self, path: Path, settings: ContextSettings, n_gpu_layers: int, repack: bool = True
+    ) -> Loaded:
         """Weights and context. Raises ModelLoadError, KeyboardInterrupt when cancelled."""
         self._progress.start(f"Loading {path.name}", None)
         try:
             model = Model(
                 path,
                 n_gpu_layers=n_gpu_layers,
+                repack=repack,
                 progress=lambda _share: not self._cancelled(),
             )
         except ModelLoadError:

@@ -20,6 +20,7 @@ def as_dict(finished: Finished, text: str, status: Status, seed: int | None) -> 
         "draft": status.draft,
         "mode": status.mode,
         "reason": status.reason,
+        "exactness": status.exactness,
         "finish_reason": finished.reason,
         "finish_detail": finished.detail,
         "seed": seed,

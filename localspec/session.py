@@ -14,6 +14,7 @@ import numpy as np
 from localspec.chat import Message, Prompt, Template, fit
 from localspec.config import Config, Mode
 from localspec.errors import PromptError
+from localspec.exact import NOT_CHECKED, Exactness
 from localspec.files import Cancelled
 from localspec.history import History, Source
 from localspec.llama.context import Context
@@ -30,6 +31,7 @@ from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
 from localspec.vocab import Match
 
+MIROSTAT = "mirostat steers by what it has drawn, so that nothing can be drafted ahead"
 DRAFT_LENGTH = {"draft": 4, "lookup": 8}
 """Tokens per draft in the explicit modes when --draft-max does not say; ``auto`` decides itself."""
 LOOKUP_EVIDENCE = 2
@@ -49,6 +51,9 @@ class Status:
     n_ctx: int
     n_threads: int
     plan: Plan | None = None
+    exactness: str = NOT_CHECKED
+    """``exact``: drafting changes no bit of temperature-0 text; ``rounding (max difference x)``;
+    or ``not checked``."""
 
 
 @dataclass(slots=True)
@@ -85,6 +90,8 @@ class Session:
         self._draft = draft
         self._config = config
         self._can_roll_back = can_roll_back
+        self._why_plain = ""
+        self._aside: tuple[Status, list[Drafter], Pacer] | None = None
         model = target.model
         self.template = Template(
             model.chat_template,
@@ -213,6 +220,7 @@ class Session:
         else:
             rendered = self.template.prompt_for(prompt)
         tokens = self.tokenize(rendered)
+        self._suit(sampling)
         target_seed, draft_seed = np.random.SeedSequence(sampling.seed).spawn(2)
         if self._drafter is not None:
             self._drafter.rng = np.random.default_rng(draft_seed)
@@ -243,6 +251,27 @@ class Session:
         if self._engine.broken and self.status.mode != "off":
             self.status = replace(self.status, mode="off", reason=self._engine.broken)
 
+    def set_exactness(self, found: Exactness) -> None:
+        """Draft only as far as ``found`` allows, and not at all where it allows nothing; read every
+        prompt from its start, so that the same prompt is always read in the same pieces."""
+        self._engine.reuses_cache = False
+        self._engine.max_width = found.max_width
+        self.status = replace(self.status, exactness=found.text)
+        self._why_plain = found.reason
+        if found.reason and self.status.mode != "off":
+            self.set_mode(self._config.mode, self._config.draft_max)
+
+    def _suit(self, sampling: Sampling) -> None:
+        """Leave drafting out for an answer whose sampler cannot say what it would draw."""
+        unfit = sampling.mirostat > 0 and sampling.temperature > 0
+        if unfit and self._aside is None and self.status.mode != "off":
+            self._aside = (self.status, self._engine.drafters, self._engine.pacer)
+            self.status = replace(self.status, mode="off", reason=MIROSTAT)
+            self._engine.drafters, self._engine.pacer = [], PlainPacer(MIROSTAT)
+        elif not unfit and self._aside is not None:
+            self.status, self._engine.drafters, self._engine.pacer = self._aside
+            self._aside = None
+
     def set_mode(self, mode: Mode, draft_max: int | None = None) -> None:
         """Use another mode from the next answer on; what cannot be had falls back with a reason."""
         self._config = replace(self._config, mode=mode, draft_max=draft_max)
@@ -250,6 +279,9 @@ class Session:
             mode, self._draft is not None, self._why_no_draft, self._can_roll_back
         )
         self.status = replace(self.status, mode=in_force, reason=reason)
+        if self._why_plain and in_force != "off":
+            self.status = replace(self.status, mode="off", reason=self._why_plain)
+        self._aside = None
         self._engine.drafters = self._drafters()
         self._engine.pacer = self._pacer()
 

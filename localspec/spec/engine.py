@@ -79,6 +79,11 @@ class Engine:
         self.pacer = pacer
         self._n_chunk = n_chunk
         self._clock = clock
+        self.max_width = MAX_WIDTH
+        """Most rows of one decode: 1 + the longest draft."""
+        self.reuses_cache = True
+        """Whether a prompt is read only from where it differs from the cache. Off, the same prompt
+        is always read in the same pieces, and thus rounds the same."""
         self.broken = ""
         """Why nothing is drafted any more although drafters are there; empty while all is well."""
 
@@ -162,7 +167,7 @@ class _Answer:
         cached = self._target.tokens
         n = min(len(cached), self._n_prompt - 1)
         same = next((i for i in range(n) if cached[i] != self._tokens[i]), n)
-        if same == 0 or not self._target.rollback(same):
+        if same == 0 or not self._engine.reuses_cache or not self._target.rollback(same):
             self._target.clear()
             return 0
         return same
@@ -257,7 +262,7 @@ class _Answer:
 
     def _room(self) -> int:
         """Most draft tokens that the context and max_tokens leave for this step."""
-        room = min(MAX_WIDTH - 1, self._target.n_ctx - len(self._tokens))
+        room = min(self._engine.max_width - 1, self._target.n_ctx - len(self._tokens))
         limit = self._request.max_tokens
         if limit is not None:
             room = min(room, limit - self._stats.n_tokens - 1)
