@@ -49,7 +49,7 @@ def project(tmp_path: Path) -> Path:
         "sub/a.tmp": "a note of no use",
         "sub/important.tmp": "what matters most of all",
         "sub/only_here.py": "ignored here = 1",
-        "sub/deep/only_here.py": "print(\"deeper down\")",
+        "sub/deep/only_here.py": 'print("deeper down")',
         ".gitignore": "build/\n*.log\n!kept.log\n# note\n\nnode_modules\n",
     }.items():
         path = root / name
@@ -186,7 +186,7 @@ def found(text: str) -> bool:
     tokens = tokenize(text)
     match = history.find(tokens[:32])
     history.close()
-    return match is not None and match.token == tokens[32]
+    return match is not None and match.length == 32 and match.token == tokens[32]
 
 
 def test_files_are_learned_once(project: Path) -> None:
