@@ -135,9 +135,10 @@ class _Opening:
             found = width_differences(session.target_context, exact.max_width, self._cancelled)
         finally:
             self._progress.finish()
-        session.set_exactness(judge(found))
-        if session.status.mode == "off":
-            self._progress.note(session.status.reason)
+        verdict = judge(found)
+        session.set_exactness(verdict)
+        if verdict.reason:
+            self._progress.note(verdict.reason)
 
     def _follow(self, plan: Plan | None) -> None:
         """Leave the draft out if the plan does."""
