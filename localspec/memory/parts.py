@@ -148,8 +148,13 @@ def _model_parts(
     where = placement(shape, settings.n_gpu_layers, devices)
     cpu = devices[0].name
     parts = _weights(role, shape, where, devices)
-    table = shape.n_vocab * _TOKEN_BYTES + shape.n_merges * _MERGE_BYTES + _MODEL_BYTES
-    parts.append(Part("vocabulary", role, cpu, int(table)))
+    if not shape.is_inside:
+        table = shape.n_vocab * _TOKEN_BYTES + shape.n_merges * _MERGE_BYTES + _MODEL_BYTES
+        parts.append(Part("vocabulary", role, cpu, int(table)))
+    if shape.is_heads:
+        # The target's and the heads' own output rows, those that wait, and the batch.
+        n_bytes = 4 * settings.n_batch * shape.n_embd * _F32
+        parts.append(Part("hidden states", role, cpu, n_bytes))
     parts += _caches(role, shape, settings, where, devices)
     for index in sorted({0, *where}):
         on_cpu = index == 0

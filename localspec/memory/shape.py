@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from localspec.header import Header, Tensor
+from localspec.header import Header, Tensor, Value
+from localspec.nextn import heads_of
 
 # Layers in a period, of which the last (or, with True, the first) has full attention.
 _SWA_PERIOD: dict[str, tuple[int, bool]] = {
@@ -83,7 +84,8 @@ class Shape:
     second use of the input embedding, so that off the CPU it needs a copy of its own. ``n_ff``:
     inner width of a feed-forward block for one token, over all experts that are used;
     ``n_ff_extra``: what the experts' results take besides. ``estimated``: made from rough numbers
-    instead of a header.
+    instead of a header. ``is_heads``: MTP heads, which hold the target's hidden states;
+    ``is_inside``: of the target's own file, so that they share its vocabulary.
     """
 
     layers: tuple[Layer, ...]
@@ -99,6 +101,8 @@ class Shape:
     n_merges: int
     n_ctx_train: int
     estimated: bool = False
+    is_heads: bool = False
+    is_inside: bool = False
 
     @property
     def weight_bytes(self) -> int:
@@ -137,6 +141,11 @@ class Shape:
     def of(cls, header: Header, repacked: Collection[str] = ()) -> Shape:
         """From a whole header (of all parts of a split model, joined)."""
         return _from_header(header, frozenset(repacked))
+
+    @classmethod
+    def of_heads(cls, header: Header, repacked: Collection[str] = ()) -> Shape | None:
+        """The MTP heads in a file, without what they share with the target; None: it has none."""
+        return _heads(header, frozenset(repacked))
 
     @classmethod
     def of_numbers(
@@ -196,6 +205,40 @@ def _from_header(header: Header, repacked: frozenset[str]) -> Shape:
     )
 
 
+def _heads(header: Header, repacked: frozenset[str]) -> Shape | None:
+    found = heads_of(header)
+    if found is None:
+        return None
+    if found.kind == "shared":
+        # Its layers are all heads to llama.cpp; they read the target's cache.
+        whole = _from_header(replace(header, metadata=_without_heads(header)), repacked)
+        layers = tuple(replace(layer, k_width=0, v_width=0) for layer in whole.layers)
+        return replace(whole, layers=layers, is_heads=True)
+    whole = _from_header(header, repacked)
+    sums = {number: [0, 0] for number in range(header.n_layer, header.n_layer_all)}
+    for tensor in header.tensors:
+        block = _BLOCK.match(tensor.name)
+        if block and int(block[1]) in sums:
+            _add(sums[int(block[1])], tensor, repacked)
+    keys, values = header.n_embd_head_k, 0 if header.is_mla else header.n_embd_head_v
+    n_head_kv = header.n_head_kv
+    layers = tuple(
+        Layer(weight, copy, k_width=n_head_kv[at] * keys, v_width=n_head_kv[at] * values)
+        for at, (weight, copy) in sums.items()
+    )
+    if found.kind == "apart":
+        return replace(whole, layers=layers, is_heads=True)
+    nothing = Layer(0)
+    return replace(
+        whole, layers=layers, input=nothing, output=nothing, is_heads=True, is_inside=True
+    )
+
+
+def _without_heads(header: Header) -> dict[str, Value]:
+    name = f"{header.architecture}.nextn_predict_layers"
+    return {key: value for key, value in header.metadata.items() if key != name}
+
+
 def _add(sums: list[int], tensor: Tensor, repacked: frozenset[str]) -> None:
     sums[0] += tensor.n_bytes
     sums[1] += _repacked_bytes(tensor, repacked)
@@ -232,18 +275,21 @@ def _caches(header: Header) -> list[Layer]:
     owners = _KV_FROM_START.get(header.architecture)
     if owners is None:
         owners = header.n_layer_all - header.number("attention.shared_kv_layers")
-    state = _state_bytes(header)
+    state, n_head_kv = _state_bytes(header), header.n_head_kv
+    full = header.n_embd_head_k, header.n_embd_head_v
+    swa = (
+        header.number("attention.key_length_swa") or full[0],
+        header.number("attention.value_length_swa") or full[1],
+    )
     result = []
     for number in range(header.n_layer):
-        swa = windows[number] > 0
-        heads = header.n_head_kv[number] if attention[number] and number < owners else 0
-        key = header.number("attention.key_length_swa") if swa else 0
-        value = header.number("attention.value_length_swa") if swa else 0
+        heads = n_head_kv[number] if attention[number] and number < owners else 0
+        key, value = swa if windows[number] else full
         result.append(
             Layer(
                 weight_bytes=0,
-                k_width=heads * (key or header.n_embd_head_k),
-                v_width=0 if header.is_mla else heads * (value or header.n_embd_head_v),
+                k_width=heads * key,
+                v_width=0 if header.is_mla else heads * value,
                 window=windows[number],
                 state_bytes=state if recurrent[number] else 0,
             )
@@ -290,7 +336,8 @@ def _layer_kinds(header: Header) -> tuple[list[bool], list[bool]]:
         n_ff = header.per_layer("feed_forward_length")
         # Nemotron-H has layers that are neither: only a feed-forward block.
         plain = [name.startswith("nemotron_h") and n_ff[layer] > 0 for layer in range(n)]
-        recurrent = [header.n_head_kv[layer] == 0 and not plain[layer] for layer in range(n)]
+        n_head_kv = header.n_head_kv
+        recurrent = [n_head_kv[layer] == 0 and not plain[layer] for layer in range(n)]
         return recurrent, [not (recurrent[layer] or plain[layer]) for layer in range(n)]
     else:
         return [False] * n, [True] * n
