@@ -32,9 +32,9 @@ GUESS_N = 1
 POOL_N = 20
 NARROW = 4
 RETRY_PER_DECODE = 1 / 512
-RETRY_MOST = 0.15
-"""A narrow width not measured for long is made to look cheaper, slowly and up to this share: one
-bad measurement is never final."""
+RETRY_MOST = 0.5
+"""A narrow width not measured for long is made to look cheaper, slowly and up to this share divided
+by the number of measurements: one bad measurement is never final, many are believed."""
 AGEING = 16
 """Ages matter so little that they are looked at only once in so many decodes."""
 FEW = 32
@@ -246,7 +246,8 @@ class TargetCosts:
         if not 1 < width <= NARROW:
             return value
         age = self._n_decodes - self._seen_at[width]
-        return max(1.0, value * (1 - min(RETRY_MOST, age * RETRY_PER_DECODE)))
+        most = RETRY_MOST / max(1, self._widths[width].n)
+        return max(1.0, value * (1 - min(most, age * RETRY_PER_DECODE)))
 
     def _prior(self, width: int) -> float:
         """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""

@@ -134,7 +134,8 @@ LOSS, LOSS_PER_TOKEN = 8.0, 0.0
 """Plain decodes that drafting may have lost before the breaker opens."""
 PAUSE_TOKENS = 32
 PROBE_AFTER = 48
-"""Plain steps with nothing wider measured, after which a good match is used to measure."""
+"""Plain steps of an answer with nothing wider ever measured, after which a good match is used to
+measure: the prompt rate alone may have promised too little."""
 PROBE_EVIDENCE = 4
 BASELINE_TOKENS = 256
 """At the latest after so many tokens a plain step is taken, to see what plain decoding costs."""
@@ -206,7 +207,7 @@ class AutoPacer:
         self._missed = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
-        self._steps_since_wide = 0
+        self._n_plain = 0
 
     def choose(self, offers: Sequence[Offer], room: int) -> Choice:
         """The offer that is worth most, if it is worth clearly more than plain decoding."""
@@ -291,10 +292,9 @@ class AutoPacer:
         if measured.width == 1:
             self._baseline.add(measured.verify_s)
             self._tokens_since_plain = 0
-            self._steps_since_wide += 1
+            self._n_plain += 1
         else:
             self._tokens_since_plain += measured.n_emitted
-            self._steps_since_wide = 0
         if self._prefill is not None and self._target.scale_s:
             self._target.prefilled(*self._prefill)
             self._prefill = None
@@ -333,7 +333,7 @@ class AutoPacer:
         for offer, plan in behind:
             if plan.n and plan.value > worth and self._catches_up(offer, plan, plan.value - worth):
                 return Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
-        if best.n == 0 and self._steps_since_wide >= PROBE_AFTER:
+        if best.n == 0 and self._target.widest == 1 and self._n_plain >= PROBE_AFTER:
             for offer in offers:
                 if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
                     n = min(room, offer.available, FIRST_WIDTH - 1)
