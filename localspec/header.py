@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from localspec.ggml_types import GgmlType
 
+_MAX_LAYERS = 512  # llama-hparams.h: LLAMA_MAX_LAYERS
 _MAX_NUMBER = 1 << 40  # no dimension of a model comes near
 
 Scalar = int | float | bool | str
@@ -159,12 +160,12 @@ class Header:
     @property
     def n_layer_all(self) -> int:
         """Layers in the file, the ones that predict further tokens (MTP) included."""
-        return max(0, min(self.number("block_count"), 4096))
+        return min(self.number("block_count"), _MAX_LAYERS)
 
     @property
     def n_layer_nextn(self) -> int:
         """Trailing layers that predict further tokens (MTP heads)."""
-        return max(0, min(self.number("nextn_predict_layers"), self.n_layer_all))
+        return min(self.number("nextn_predict_layers"), self.n_layer_all)
 
     @property
     def n_layer(self) -> int:
