@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -241,8 +241,8 @@ class _Answer:
             reason=choice.reason,
         )
         self._stats.add(step)
-        self._learn(step, offers, len(draft.tokens) + 1, tuple(draft.confidence), n_before)
-        return step
+        width, promised = len(draft.tokens) + 1, tuple(draft.confidence)
+        return replace(step, measured=self._learn(step, offers, width, promised, n_before))
 
     def _draft(self) -> tuple[list[Offer], Choice, Draft, float]:
         engine = self._engine
@@ -319,7 +319,7 @@ class _Answer:
         width: int,
         promised: tuple[float, ...],
         n_before: int,
-    ) -> None:
+    ) -> Measured:
         engine = self._engine
         hindsight = []
         for drafter in engine.drafters:
@@ -329,26 +329,25 @@ class _Answer:
             if drafter.name == step.drafter:
                 costs = drafter.costs()
         evidence = next((o.evidence for o in offers if o.drafter == step.drafter), 0)
-        engine.pacer.learn(
-            Measured(
-                drafter=step.drafter,
-                evidence=evidence,
-                width=width,
-                verify_s=step.verify_s,
-                n_drafted=step.n_drafted,
-                n_verified=step.n_verified,
-                n_accepted=step.n_accepted,
-                n_emitted=len(step.tokens),
-                promised=promised,
-                draft_s=costs[0],
-                n_draft_decodes=costs[1],
-                catchup_s=costs[2],
-                n_catchup=costs[3],
-                n_context=n_before,
-            ),
-            hindsight,
+        measured = Measured(
+            drafter=step.drafter,
+            evidence=evidence,
+            width=width,
+            verify_s=step.verify_s,
+            n_drafted=step.n_drafted,
+            n_verified=step.n_verified,
+            n_accepted=step.n_accepted,
+            n_emitted=len(step.tokens),
+            promised=promised,
+            draft_s=costs[0],
+            n_draft_decodes=costs[1],
+            catchup_s=costs[2],
+            n_catchup=costs[3],
+            n_context=n_before,
         )
+        engine.pacer.learn(measured, hindsight)
         self._stats.baseline_step_s = engine.pacer.baseline_step_s()
+        return measured
 
     # -- the end ------------------------------------------------------------------------------
 

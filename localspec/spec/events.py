@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from localspec.spec.drafter import Measured
 from localspec.spec.stats import PLAIN_NAME, Stats
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -51,6 +52,8 @@ class Step:
     """Why the pacer chose this."""
     is_first: bool = False
     """The first token comes from the prompt pass: no decode of its own, not counted as a step."""
+    measured: Measured | None = None
+    """What the pacer learned from, for the trace: costs in their parts, width, match length."""
 
     @property
     def text(self) -> str:
