@@ -57,7 +57,11 @@ class Case:
     def name(self) -> str:
         """For the table."""
         files = [self.target.stem] + ([self.draft.stem] if self.draft else [])
-        return " + ".join(name[:34] for name in files)
+        room = 50 if len(files) == 1 else 23
+        return " + ".join(
+            name if len(name) <= room else f"{name[: room // 2]}..{name[2 - room // 2 :]}"
+            for name in files
+        )
 
 
 def planned(case: Case, features: list[str]) -> dict[str, int]:
