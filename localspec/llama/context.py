@@ -302,6 +302,10 @@ class Context:
         self.decode(tried[1:], 1)
         return self.row(0).copy()
 
+    def set_threads(self, decode: int, batch: int) -> None:
+        """CPU threads from now on, for single tokens and for batches."""
+        llama_cpp.llama_set_n_threads(self.handle, decode, batch)
+
     def close(self) -> None:
         """Free the context. Safe to repeat."""
         if self.handle:
