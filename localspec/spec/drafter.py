@@ -29,7 +29,7 @@ class Dist:
 
     def of(self, token: int) -> float:
         """The probability of ``token``."""
-        found = np.flatnonzero(self.ids == token)
+        found = (self.ids == token).nonzero()[0]
         return float(self.probs[found[0]]) if found.size else 0.0
 
 

@@ -106,6 +106,6 @@ class Verifier:
 
 def draw(dist: Dist, rng: np.random.Generator) -> int:
     """One token id from ``dist``."""
-    edges = np.cumsum(dist.probs)
-    index = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
+    edges = dist.probs.cumsum()
+    index = int(edges.searchsorted(rng.random() * edges[-1], side="right"))
     return int(dist.ids[min(index, len(dist.ids) - 1)])
