@@ -76,6 +76,12 @@ class Trace:
             self._write(_finished(event))
             self._flush()
 
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the record. Safe to repeat."""
         stream, self._stream = self._stream, None

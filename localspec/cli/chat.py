@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.options import config_from, model_options, sampling_from, sampling_options
+from localspec.cli.options import (
+    config_from,
+    model_options,
+    sampling_from,
+    sampling_options,
+    trace_option,
+)
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
     from localspec.files import Cancelled, Progress
     from localspec.session import Session
     from localspec.sessions import Chats
+    from localspec.trace import Trace
 
 
 @click.command()
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--continue", "go_on", is_flag=True, help="Go on with the last saved chat.")
 @click.option("--resume", metavar="ID", help="Go on with this saved chat (localspec history list).")
 @click.option("--no-save", is_flag=True, help="Do not save this chat.")
+@trace_option
 @click.option("--theme", type=click.Choice(["dark", "light"]), help="Colours.  [default: dark]")
 def command(
     pair: str | None,
@@ -34,6 +45,7 @@ def command(
     go_on: bool,
     resume: str | None,
     no_save: bool,
+    trace: Path | None,
     theme: str | None,
     **flags: Any,
 ) -> int:
@@ -57,10 +69,21 @@ def command(
     saves = config.save_chats and not no_save
     if not saves and (go_on or resume):
         raise UsageError("chats are not saved, so there is none to go on with")
-    return _chat(config, flags, "latest" if go_on else resume, saves=saves)
+    from localspec.trace import Trace
+
+    record = None if trace is None else Trace(trace)
+    with record or contextlib.nullcontext():
+        return _chat(config, flags, "latest" if go_on else resume, record, saves=saves)
 
 
-def _chat(config: Config, flags: dict[str, Any], resume: str | None, *, saves: bool) -> int:
+def _chat(
+    config: Config,
+    flags: dict[str, Any],
+    resume: str | None,
+    record: Trace | None,
+    *,
+    saves: bool,
+) -> int:
     from localspec import paths
     from localspec.tui.app import QUIT_S, ChatApp
     from localspec.tui.settings import Settings
@@ -75,7 +98,7 @@ def _chat(config: Config, flags: dict[str, Any], resume: str | None, *, saves: b
     settings = Settings(config, sampling_from(config, flags))
     with own_terminal(paths.log_file()) as terminal:
         app = ChatApp(
-            _open,
+            partial(_open, record),
             settings,
             chats,
             resume=resume,
@@ -100,11 +123,15 @@ def _open_chats() -> Chats:
     return Chats.open(paths.chats_file())
 
 
-def _open(config: Config, progress: Progress, cancelled: Cancelled) -> Session:
+def _open(
+    record: Trace | None, config: Config, progress: Progress, cancelled: Cancelled
+) -> Session:
     # Runs in the inference thread: llama.cpp is loaded while the first picture is on the screen.
     from localspec.opening import open_session
 
-    return open_session(config, progress, cancelled)
+    session = open_session(config, progress, cancelled)
+    session.trace = record
+    return session
 
 
 def _n_bytes_used() -> int:

