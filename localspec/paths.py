@@ -91,15 +91,21 @@ def hub_cache() -> Path:
     return root / "huggingface" / "hub"
 
 
-def _shipped(name: str) -> Path:
-    """A top-level file of the repository, which a wheel carries below ``localspec/data``."""
+def _shipped(name: str, in_repository: str = "") -> Path:
+    """A file of the repository (at its top, or as named), which a wheel carries below
+    ``localspec/data``."""
     inside = Path(__file__).parent / "data" / name
-    return inside if inside.exists() else Path(__file__).parent.parent / name
+    return inside if inside.exists() else Path(__file__).parent.parent / (in_repository or name)
 
 
 def catalog_file() -> Path:
     """The shipped catalog, ``models.yaml``."""
     return _shipped("models.yaml")
+
+
+def bench_prompts_file() -> Path:
+    """The shipped prompts of ``localspec bench``: ``bench/data/prompts.yaml`` of the repository."""
+    return _shipped("prompts.yaml", "bench/data/prompts.yaml")
 
 
 def profiles_dir() -> Path:

@@ -14,15 +14,36 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from localspec.errors import UsageError
 from localspec.spec.events import Event, Finished, Step
 
-if TYPE_CHECKING:
-    from localspec.session import Status
-
 VERSION = 1
+
+
+class InForce(Protocol):
+    """What a trace says about a session (``session.Status`` is one)."""
+
+    @property
+    def model(self) -> str:
+        """The target's name."""
+
+    @property
+    def draft(self) -> str | None:
+        """The draft's name."""
+
+    @property
+    def mode(self) -> str:
+        """The mode in force."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is."""
+
+    @property
+    def n_threads(self) -> int:
+        """CPU threads."""
 
 
 class Trace:
@@ -48,7 +69,7 @@ class Trace:
             raise UsageError(f"the trace cannot be written to {path}: {why}") from error
 
     def begin(
-        self, tokens: Sequence[int], status: Status, temperature: float, seed: int | None
+        self, tokens: Sequence[int], status: InForce, temperature: float, seed: int | None
     ) -> None:
         """An answer to the prompt ``tokens`` begins."""
         self._step = 0
