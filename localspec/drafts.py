@@ -11,6 +11,7 @@ from pathlib import Path
 from localspec.catalog import Catalog, Pair
 from localspec.files import ModelFile
 from localspec.header import Header
+from localspec.nextn import Heads, heads_of, holds_only_heads, mismatch
 from localspec.pairs import GAIN_ORDER, USABLE_KINDS, Gain, gain_class, read_bytes
 from localspec.terminal import label, size
 from localspec.vocab import Match
@@ -71,6 +72,9 @@ def drafts_for(
     """
     disk = [found for found in on_disk if not _same_file(found.model, target)]
     found = [_judge(target, header, other, compare) for other in disk] if header else []
+    inside = heads_of(header) if header else None
+    if header is not None and inside is not None and inside.kind == "inside":
+        found.append(_own_heads(target, inside))
     judged = {one.draft.id for one in found if one.draft}
     present = {one.model.id for one in disk}
     found += [
@@ -94,7 +98,7 @@ def _same_file(one: ModelFile, other: ModelFile) -> bool:
 def _from_catalog(pair: Pair, present: Collection[str], kinds: Sequence[str]) -> Suggestion:
     accepted, reason = pair.match != "different", pair.reason
     if accepted and pair.kind not in kinds:
-        accepted, reason = False, "An MTP head, which localspec cannot run."
+        accepted, reason = False, "A kind of draft that cannot be run here."
     return Suggestion(
         name=pair.draft.id if pair.draft else pair.target.id,
         draft=pair.draft,
@@ -107,13 +111,29 @@ def _from_catalog(pair: Pair, present: Collection[str], kinds: Sequence[str]) ->
     )
 
 
+def _own_heads(target: ModelFile, heads: Heads) -> Suggestion:
+    """MTP heads in the target's own file."""
+    plural = "s" if heads.n > 1 else ""
+    reason = f"Its file has {heads.n} MTP head{plural}: no draft model is needed."
+    return Suggestion(
+        name=label(target.id),
+        draft=None,
+        accepted=not heads.unusable,
+        reason=f"Its MTP heads: {heads.unusable}." if heads.unusable else reason,
+        from_catalog=False,
+        present=True,
+        gain="unknown",
+        match="same",
+    )
+
+
 def _judge(
     target: ModelFile, header: Header, found: OnDisk, compare: Callable[[Header, Header], Match]
 ) -> Suggestion:
     """A model on the disk as a draft: readable, of text, cheaper, of the target's vocabulary."""
     accepted, reason, verdict = False, found.reason, ""
     if found.header is not None:
-        reason = _unfit(target, found.model, found.header)
+        reason = _unfit(target, header, found.model, found.header)
         if not reason:
             match = compare(header, found.header)
             accepted, reason, verdict = match.usable, match.reason, match.verdict
@@ -130,12 +150,15 @@ def _judge(
     )
 
 
-def _unfit(target: ModelFile, draft: ModelFile, header: Header) -> str:
+def _unfit(target: ModelFile, target_header: Header, draft: ModelFile, header: Header) -> str:
     """Why a model cannot be a draft whatever its vocabulary; empty when it can."""
     if header.architecture in _NO_TEXT:
         return f"It does not write text ({label(header.architecture)})."
     if not header.tensors:
         return "It has a vocabulary, but no weights."
+    if holds_only_heads(header):
+        why = mismatch(target_header, header)
+        return f"It holds only MTP heads: {why}." if why else ""
     if header.architecture.endswith("-assistant") or header.architecture.startswith("eagle"):
         return "It is a draft head made for one target, which localspec cannot run."
     one, other = read_bytes(target), read_bytes(draft)

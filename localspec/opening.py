@@ -18,13 +18,23 @@ from localspec.history import History, vocabulary_key
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.devices import devices
 from localspec.llama.model import Model
+from localspec.llama.mtp import MtpHeads
 from localspec.llama.probe import width_differences
 from localspec.memory import Plan
-from localspec.planning import Machine, Planner, name_of
+from localspec.nextn import Heads, holds_only_heads
+from localspec.planning import OWN_HEADS, Machine, Planner, name_of
 from localspec.profiles import choose, customised, load_profiles
 from localspec.select import Selection, select
-from localspec.session import Loaded, Session, Status, mode_in_force
+from localspec.session import (
+    DRAFT_MODEL,
+    MTP_HEADS,
+    Loaded,
+    Session,
+    Status,
+    mode_in_force,
+)
 from localspec.store import Store
+from localspec.tuned import load_threads, setup_for
 from localspec.vocab import Match
 
 
@@ -91,6 +101,7 @@ class _Opening:
         self._cancelled = cancelled
         self._planner = Planner(config, machine, selection, store)
         self._draft_file = selection.draft
+        self._own_heads = selection.heads
         self._reason = selection.draft_reason
 
     def run(self) -> Session:
@@ -101,25 +112,42 @@ class _Opening:
         self._follow(plan)
         match = self._planner.match if self._draft_file is not None else None
         header = read_header(target_path)
+        if holds_only_heads(header):
+            raise ModelLoadError(
+                f"{target_path.name} holds only MTP heads, which draft for another model.",
+                hint="Name that model, and these heads with --draft.",
+            )
+        drafting = self._draft_file is not None or self._own_heads
+        heads_found = self._planner.heads if drafting else None
         settings = self._planner.context_settings(plan.settings)
         exact = plan_exact(header, settings) if self._config.exact else None
         if exact is not None:
             settings = exact.settings
-        target = self._load(
-            target_path, settings, plan.settings.n_gpu_layers, exact is None or exact.repack
+        n_gpu_layers = plan.settings.n_gpu_layers
+        model = self._load_model(
+            target_path,
+            # llama.cpp counts from the last layer, heads included.
+            n_gpu_layers + header.n_layer_nextn if n_gpu_layers else 0,
+            repack=exact is None or exact.repack,
+            load_mtp=self._own_heads and heads_found is not None,
         )
-        draft = None
+        target = _with_context(model, settings)
+        draft: Loaded | None = None
+        heads: MtpHeads | None = None
         try:
             can_roll_back = target.context.can_roll_back()
-            if draft_path is not None and match is not None and can_roll_back:
+            if heads_found is not None and can_roll_back:
+                heads = self._load_heads(target.context, heads_found, draft_path, plan)
+            elif draft_path is not None and match is not None and can_roll_back:
                 draft = self._load_draft(draft_path, plan)
             history = self._history(header, target_path.name)
-            session = self._session(target, draft, match, can_roll_back, history, plan)
+            session = self._session(target, draft, heads, match, can_roll_back, history, plan)
+            self._use_learned(session, target_path, draft_path if draft or heads else None, plan)
             if exact is not None:
                 self._check_exact(session, exact)
             return session
         except BaseException:
-            for part in (draft, target):
+            for part in (heads, draft, target):
                 if part is not None:
                     part.close()
             raise
@@ -142,24 +170,26 @@ class _Opening:
 
     def _follow(self, plan: Plan | None) -> None:
         """Leave the draft out if the plan does."""
-        if plan is None or self._draft_file is None or plan.mode == "draft":
+        drafting = self._draft_file is not None or self._own_heads
+        if plan is None or not drafting or plan.mode == "draft":
             return
         self._reason = plan.reason
         self._progress.note(plan.reason)
         self._draft_file = None
+        self._own_heads = False
 
     def _session(
         self,
         target: Loaded,
         draft: Loaded | None,
+        heads: MtpHeads | None,
         match: Match | None,
         can_roll_back: bool,
         history: History | None,
         plan: Plan,
     ) -> Session:
-        mode, reason = mode_in_force(
-            self._config.mode, draft is not None, self._reason, can_roll_back
-        )
+        drafts_with = MTP_HEADS if heads else DRAFT_MODEL if draft else ""
+        mode, reason = mode_in_force(self._config.mode, drafts_with, self._reason, can_roll_back)
         if self._config.mode in ("lookup", "draft") and mode == "off":
             raise PairError(
                 f"--mode {self._config.mode} is not possible: {reason}",
@@ -167,7 +197,7 @@ class _Opening:
             )
         status = Status(
             model=name_of(self._selection.target),
-            draft=name_of(self._draft_file) if draft is not None and self._draft_file else None,
+            draft=self._draft_name() if drafts_with else None,
             mode=mode,
             reason=reason,
             profile=self._machine.profile.name,
@@ -176,7 +206,43 @@ class _Opening:
             plan=plan,
         )
         return Session(
-            status, target, draft, match, self._config, can_roll_back, self._reason, history
+            status,
+            target,
+            draft,
+            match,
+            self._config,
+            can_roll_back,
+            self._reason,
+            history,
+            heads,
+            self._planner.heads_share,
+        )
+
+    def _draft_name(self) -> str:
+        return OWN_HEADS if self._draft_file is None else name_of(self._draft_file)
+
+    def _use_learned(self, session: Session, target: Path, draft: Path | None, plan: Plan) -> None:
+        """Start from the costs and thread counts that were measured here before, if the user does
+        not say otherwise."""
+        if not self._config.learn:
+            return
+        hardware, profile = self._machine.hardware, self._machine.profile
+        tuned = load_threads(hardware, target) if profile.threads == "auto" else None
+        if tuned is not None:
+            session.set_threads(tuned.decode, tuned.batch)
+        settings = plan.settings
+        session.learn_for(
+            setup_for(
+                hardware,
+                [target, *([draft] if draft is not None else [])],
+                session.status.n_threads,
+                (
+                    f"layers={settings.n_gpu_layers}",
+                    f"cache={settings.type_k},{settings.type_v}",
+                    f"flash={profile.flash_attn}",
+                    f"exact={self._config.exact}",
+                ),
+            )
         )
 
     def _history(self, header: Header, name: str) -> History | None:
@@ -192,10 +258,10 @@ class _Opening:
         """Go on without the draft model, or not at all if the user asked for it."""
         if self._selection.draft_wanted:
             raise error
-        assert self._draft_file is not None
-        self._reason = f"{name_of(self._draft_file)} cannot be used: {error.message}"
+        self._reason = f"{self._draft_name()} cannot be used: {error.message}"
         self._progress.note(self._reason)
         self._draft_file = None
+        self._own_heads = False
 
     def _fetch(self) -> tuple[Path, Path | None]:
         target = self._selection.target
@@ -217,21 +283,38 @@ class _Opening:
         planned = plan.draft_settings or plan.settings
         settings = replace(self._planner.context_settings(planned), drafts=True)
         try:
-            return self._load(path, settings, planned.n_gpu_layers)
+            return _with_context(self._load_model(path, planned.n_gpu_layers), settings)
         except ModelLoadError as error:
             self._drop_draft(error)
             return None
 
-    def _load(
-        self, path: Path, settings: ContextSettings, n_gpu_layers: int, repack: bool = True
-    ) -> Loaded:
-        """Weights and context. Raises ModelLoadError, KeyboardInterrupt when cancelled."""
+    def _load_heads(
+        self, target: Context, found: Heads, path: Path | None, plan: Plan
+    ) -> MtpHeads | None:
+        """MTP heads: the target's own, or those in the file ``path``."""
+        planned = plan.draft_settings or plan.settings
+        model = None
+        try:
+            if path is not None:
+                model = self._load_model(path, planned.n_gpu_layers, load_mtp=True)
+            return MtpHeads(target, found, model)
+        except ModelLoadError as error:
+            if model is not None:
+                model.close()
+            self._drop_draft(error)
+            return None
+
+    def _load_model(
+        self, path: Path, n_gpu_layers: int, *, repack: bool = True, load_mtp: bool = False
+    ) -> Model:
+        """The weights. Raises ModelLoadError, KeyboardInterrupt when cancelled."""
         self._progress.start(f"Loading {path.name}", None)
         try:
-            model = Model(
+            return Model(
                 path,
                 n_gpu_layers=n_gpu_layers,
                 repack=repack,
+                load_mtp=load_mtp,
                 progress=lambda _share: not self._cancelled(),
             )
         except ModelLoadError:
@@ -240,8 +323,11 @@ class _Opening:
             raise
         finally:
             self._progress.finish()
-        try:
-            return Loaded(model, Context(model, settings))
-        except BaseException:
-            model.close()
-            raise
+
+
+def _with_context(model: Model, settings: ContextSettings) -> Loaded:
+    try:
+        return Loaded(model, Context(model, settings))
+    except BaseException:
+        model.close()
+        raise

@@ -23,8 +23,8 @@ Need = Callable[[ModelFile, ModelFile | None, int], int | None]
 
 CONTEXT = 8192
 """Context, in tokens, for which memory is estimated unless the caller says otherwise."""
-USABLE_KINDS = ("draft",)
-"""The kinds of draft that localspec can run: the bindings give no way to drive an MTP head."""
+USABLE_KINDS = ("draft", "mtp")
+"""The kinds of draft that localspec can run."""
 CLASSES_GIB = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
 """Sizes that computers' memory comes in."""
 
@@ -259,7 +259,7 @@ def _verdict(
     if pair.match == "different":
         return False, pair.reason
     if pair.kind not in kinds:
-        return False, "Its draft is an MTP head, which localspec cannot run; the target alone can."
+        return False, "Its kind of draft cannot be run here; the target alone can."
     if need_bytes is None:
         return False, "Its size is not known before it is asked for."
     if where == "nowhere":
@@ -278,13 +278,17 @@ GAIN_ORDER = {"large": 0, "some": 1, "small": 2, "none": 3, "unknown": 4}
 
 def _order(candidate: Candidate, preferred: dict[str, int]) -> tuple[float | str, ...]:
     """Usable first; then as the profile likes; then what is quick enough to read along; then what
-    is recommended; then the largest target, with the quickest draft."""
+    is recommended; then the largest target, with the quickest draft.
+
+    MTP heads count as a step less recommended: llama.cpp drives them by functions that are not
+    public, and what they bring on this machine only shows when they run.
+    """
     pair = candidate.pair
     return (
         not candidate.usable,
         preferred.get(pair.id, len(preferred)),
         _SPEED_ORDER[candidate.speed],
-        _ADVICE_ORDER[pair.advice] + (candidate.gain == "none"),
+        _ADVICE_ORDER[pair.advice] + (candidate.gain == "none" or pair.kind == "mtp"),
         -(weight_bytes(pair.target) or 0),
         GAIN_ORDER[candidate.gain],
         pair.id,

@@ -13,8 +13,10 @@ from localspec.hardware import Hardware
 from localspec.header import Header
 from localspec.heads import header_of
 from localspec.llama.context import ContextSettings
+from localspec.llama.rollback import rows_worth_keeping
 from localspec.memory import Candidate, Plan, Request, Settings, Shape, choose_plan, repacked_types
 from localspec.memory.plan import Where, Wish
+from localspec.nextn import Heads, heads_of, mismatch
 from localspec.profiles import Profile
 from localspec.select import Selection
 from localspec.store import Store
@@ -23,6 +25,8 @@ from localspec.vocab import Match, compare
 
 ALL_LAYERS = 10_000
 """``n_gpu_layers: all``: more than any model has."""
+OWN_HEADS = "its own MTP heads"
+"""What a plan calls heads inside the target's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,9 @@ class Planner:
     """Plans one selection. Headers are read once; those of files that are not here come by a range
     request, or else from the catalog's numbers.
 
-    ``match``: how the draft's vocabulary matches, None while that is not known.
+    ``match``: how the draft's vocabulary matches, None while that is not known. ``heads``: MTP
+    heads that draft instead of a model, None for none. ``heads_share``: what one decode of theirs
+    reads, as a share of what the target reads.
     """
 
     def __init__(
@@ -56,6 +62,8 @@ class Planner:
         self._store = store
         self._repacked = repacked_types(machine.hardware.cpu.features)
         self.match: Match | None = None
+        self.heads: Heads | None = None
+        self.heads_share = 1.0
 
     def header(self, file: ModelFile) -> Header | None:
         """The header, None if the file is not here and the Hub does not give its beginning.
@@ -75,15 +83,34 @@ class Planner:
         target = self._selection.target
         target_header = self.header(target)
         target_shape = self._shape(target, target_header)
-        if target_shape is None:
+        if target_shape is None or (self._selection.heads and target_header is None):
             return None
         drafts: list[Candidate] = []
         if draft is not None:
             candidate = self._draft(draft, target_header)
             drafts = [candidate] if candidate is not None else []
-        return choose_plan(
-            self._request(Candidate(name_of(target), target_shape), drafts), self._machine.budget
-        )
+        elif self._selection.heads and target_header is not None:
+            drafts = self._own_heads(target_header)
+        architecture = target_header.architecture if target_header is not None else ""
+        request = self._request(Candidate(name_of(target), target_shape), drafts, architecture)
+        return choose_plan(request, self._machine.budget)
+
+    def _own_heads(self, header: Header) -> list[Candidate]:
+        """The MTP heads in the target's own file, if there are any."""
+        found, shape = heads_of(header), Shape.of_heads(header, self._repacked)
+        if found is None or shape is None or found.kind != "inside":
+            return []
+        self._use(found, shape, header)
+        return [Candidate(OWN_HEADS, shape, found.unusable)]
+
+    def _use(self, found: Heads, shape: Shape, target_header: Header | None) -> None:
+        self.heads = found
+        if target_header is not None:
+            target = Shape.of(target_header)
+            n_bytes = sum(layer.weight_bytes for layer in shape.layers)
+            # Each decode also passes the output matrix, the target's or their own.
+            n_bytes += shape.output.weight_bytes or target.output.weight_bytes
+            self.heads_share = n_bytes / max(1, target.weight_bytes)
 
     def _draft(self, draft: ModelFile, target_header: Header | None) -> Candidate | None:
         """The draft as a candidate; one that does not go with the target says so."""
@@ -94,13 +121,21 @@ class Planner:
                 raise
             nothing = Shape.of_numbers(draft.numbers, draft.n_bytes or 0)
             return Candidate(name_of(draft), nothing, error.message) if nothing else None
-        shape = self._shape(draft, header)
+        found = heads_of(header) if header is not None else None
+        if header is not None and found is not None and found.kind != "inside":
+            shape = Shape.of_heads(header, self._repacked)
+            assert shape is not None, "the file has heads"
+            self._use(found, shape, target_header)
+        else:
+            found, shape = None, self._shape(draft, header)
         if shape is None:
             return None
         unusable = ""
         if header is not None and target_header is not None:
             self.match = compare(target_header, header)
             unusable = "" if self.match.usable else self.match.reason
+            if found is not None:
+                unusable = mismatch(target_header, header) or unusable
         return Candidate(name_of(draft), shape, unusable)
 
     def _shape(self, file: ModelFile, header: Header | None) -> Shape | None:
@@ -113,7 +148,9 @@ class Planner:
             return None
         return Shape.of_numbers(file.numbers, file.n_bytes, repacks=bool(self._repacked))
 
-    def _request(self, target: Candidate, drafts: Sequence[Candidate]) -> Request:
+    def _request(
+        self, target: Candidate, drafts: Sequence[Candidate], architecture: str
+    ) -> Request:
         config, profile = self._config, self._machine.profile
         wish: Wish = "plain" if config.mode == "off" else config.mode
         if wish == "auto" and self._selection.draft_wanted:
@@ -134,6 +171,7 @@ class Planner:
                 type_k=profile.cache_type_k,
                 type_v=profile.cache_type_v,
                 flash_attn=profile.flash_attn != "off",
+                n_rs_seq=_kept_states(target.shape, architecture) if wish != "plain" else 0,
             ),
             drafts=tuple(drafts),
             mode=wish,
@@ -155,7 +193,14 @@ class Planner:
             flash_attn=self._machine.profile.flash_attn,
             swa_full=settings.swa_full,
             offload_kqv=settings.offload_kqv,
+            n_rs_seq=settings.n_rs_seq,
         )
+
+
+def _kept_states(shape: Shape, architecture: str) -> int:
+    """How many recurrent states to keep for taking rejected tokens back; 0 without such layers."""
+    n_bytes = sum(layer.state_bytes for layer in shape.layers)
+    return rows_worth_keeping(architecture, n_bytes, shape.weight_bytes) if n_bytes else 0
 
 
 def name_of(model: ModelFile) -> str:

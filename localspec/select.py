@@ -10,24 +10,35 @@ from pathlib import Path
 from localspec.budget import Budget
 from localspec.catalog import Catalog, Pair
 from localspec.config import Config
-from localspec.errors import MemoryPlanError, ModelNotFoundError, PairError, UsageError
+from localspec.errors import (
+    LocalspecError,
+    MemoryPlanError,
+    ModelNotFoundError,
+    PairError,
+    UsageError,
+)
 from localspec.files import ModelFile
+from localspec.gguf import read_header
+from localspec.nextn import heads_of
 from localspec.pairs import default_pair
 from localspec.store import Store, local_model
 from localspec.terminal import label
 
+OWN_HEADS = "the model's file has MTP heads of its own"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What is to be run. ``draft_reason``: why there is no draft, or which one it is;
-    ``draft_wanted``: the user asked for this draft, so it must work."""
+    ``draft_wanted``: the user asked for this draft, so it must work. ``heads``: drafts are to come
+    from MTP heads in the target's own file; whether it has any, its header will tell."""
 
     target: ModelFile
     draft: ModelFile | None
     draft_reason: str
     draft_wanted: bool = False
+    heads: bool = False
 
 
 def looks_like_path(name: str) -> bool:
@@ -109,17 +120,21 @@ def select(
     if not wants_draft:
         return Selection(target, None, f"--mode {config.mode}")
     if isinstance(found, Pair):
-        return _from_pair(found, config)
+        return _from_pair(found, config, store)
     return _draft_for(target, config, catalog, store)
 
 
-def _from_pair(pair: Pair, config: Config) -> Selection:
+def _from_pair(pair: Pair, config: Config, store: Store) -> Selection:
     must = config.mode == "draft"
     if pair.match == "different":
         if must:
             raise PairError(f'the pair "{pair.id}" does not go together: {pair.reason}')
         return Selection(pair.target, None, f"the catalog's draft does not match: {pair.reason}")
-    if pair.draft is None or pair.kind != "draft":
+    if pair.kind == "mtp" and pair.draft is None:
+        return Selection(pair.target, None, f'the pair "{pair.id}"', must, heads=True)
+    if pair.draft is None:
+        if _has_heads(pair.target, store):
+            return Selection(pair.target, None, OWN_HEADS, must, heads=True)
         if must:
             raise PairError(f'"{pair.id}" has no draft model', hint="Name one with --draft.")
         return Selection(pair.target, None, "the catalog has no draft model for it")
@@ -129,11 +144,14 @@ def _from_pair(pair: Pair, config: Config) -> Selection:
 def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store) -> Selection:
     """A draft for a model that was named alone: one from the catalog. It is downloaded only
     together with the target; a model that is already here gets one that is here, too."""
+    if _has_heads(target, store):
+        return Selection(target, None, OWN_HEADS, config.mode == "draft", heads=True)
     known = target
     if target.path is not None:
         known = catalog.by_file(target.path.name, target.n_bytes) or target
     pairs = [pair for pair in catalog.pairs_for(known) if _usable(pair)]
     here = [pair for pair in pairs if pair.draft is not None and store.find(pair.draft)]
+    # A target that is here was looked at above: the catalog's word about its heads is not needed.
     target_is_here = store.find(target) is not None
     chosen = here or ([] if target_is_here and config.mode == "auto" else pairs)
     if chosen:
@@ -142,6 +160,7 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
             chosen[0].draft,
             f'the pair "{chosen[0].id}"',
             draft_wanted=config.mode == "draft",
+            heads=chosen[0].draft is None,
         )
     hint = f'"localspec pairs --for {label(config.model or config.pair or target.id)}" lists drafts'
     if config.mode == "draft":
@@ -152,7 +171,20 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
 
 
 def _usable(pair: Pair) -> bool:
-    return pair.draft is not None and pair.kind == "draft" and pair.match != "different"
+    return (pair.draft is not None or pair.kind == "mtp") and pair.match != "different"
+
+
+def _has_heads(target: ModelFile, store: Store) -> bool:
+    """Whether the file, if it is here, carries MTP heads that can be run. Its name does not tell:
+    publishers use the same one with and without them."""
+    path = store.find(target)
+    if path is None:
+        return False
+    try:
+        found = heads_of(read_header(path))
+    except LocalspecError:
+        return False  # what is wrong with it is said when it is opened
+    return found is not None and found.kind == "inside" and not found.unusable
 
 
 def _default(catalog: Catalog, store: Store, budget: Budget, preferred: str | None) -> Pair:

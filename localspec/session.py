@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from localspec import learned
 from localspec.chat import Message, Prompt, Template, fit
 from localspec.config import Config, Mode
 from localspec.errors import PromptError
@@ -19,19 +20,24 @@ from localspec.files import Cancelled
 from localspec.history import History, Source
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.mtp import MtpHeads
 from localspec.llama.sampler import Chain
 from localspec.memory import Plan
+from localspec.spec.costs import Learned
 from localspec.spec.drafter import Drafter, Pacer
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
 from localspec.spec.events import Event, Step
 from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
+from localspec.spec.mtp_drafter import MtpDrafter
 from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
+from localspec.trace import Trace
 from localspec.vocab import Match
 
 MIROSTAT = "mirostat steers by what it has drawn, so that nothing can be drafted ahead"
+DRAFT_MODEL, MTP_HEADS = "draft model", "the model's own MTP heads"
 DRAFT_LENGTH = {"draft": 4, "lookup": 8}
 """Tokens per draft in the explicit modes when --draft-max does not say; ``auto`` decides itself."""
 LOOKUP_EVIDENCE = 2
@@ -82,9 +88,18 @@ class Session:
         can_roll_back: bool,
         why_no_draft: str = "",
         history: History | None = None,
+        heads: MtpHeads | None = None,
+        heads_share: float = 0.1,
     ) -> None:
+        """``heads_share``: what a decode of the heads reads, as a share of the target's weights."""
         self.status = status
+        self._heads = heads
+        self._heads_share = heads_share
+        self._mtp = None if heads is None else MtpDrafter(heads, rng=np.random.default_rng())
         self.history = history
+        self.trace: Trace | None = None
+        self._costs: Learned | None = None
+        self._setup: learned.Setup | None = None
         self._why_no_draft = why_no_draft
         self._target = target
         self._draft = draft
@@ -130,6 +145,13 @@ class Session:
             found.append(self._earlier)
         if mode == "draft" and self._drafter is not None:
             found.append(self._drafter)
+        if self._heads is not None and self._mtp is not None:
+            # Heads that are not asked must not cost anything, and must not change the target.
+            if mode == "draft":
+                self._heads.follow()
+                found.append(self._mtp)
+            else:
+                self._heads.rest()
         return found
 
     def _pacer(self) -> Pacer:
@@ -141,9 +163,12 @@ class Session:
             costs = {}
             if self._draft is not None:
                 costs["draft"] = self._draft.model.n_bytes / max(1, self._target.model.n_bytes)
-            return AutoPacer(costs, draft_max=limit)
+            if self._mtp is not None:
+                costs[self._mtp.name] = self._heads_share
+            return AutoPacer(costs, self._costs, draft_max=limit)
         evidence = LOOKUP_EVIDENCE if mode == "lookup" else 1
-        return FixedPacer(mode, limit or DRAFT_LENGTH[mode], evidence)
+        name = self._mtp.name if mode == "draft" and self._mtp is not None else mode
+        return FixedPacer(name, limit or DRAFT_LENGTH[mode], evidence)
 
     @property
     def n_ctx(self) -> int:
@@ -222,13 +247,16 @@ class Session:
         tokens = self.tokenize(rendered)
         self._suit(sampling)
         target_seed, draft_seed = np.random.SeedSequence(sampling.seed).spawn(2)
-        if self._drafter is not None:
-            self._drafter.rng = np.random.default_rng(draft_seed)
+        for drafter in (self._drafter, self._mtp):
+            if drafter is not None:
+                drafter.rng = np.random.default_rng(draft_seed)
         chain = Chain(self._target.model, sampling, tokens)
         for part in (self._target, self._draft):
             if part is not None:
                 part.context.watch(cancelled)
         whole = list(tokens)
+        if self.trace is not None:
+            self.trace.begin(tokens, self.status, sampling.temperature, sampling.seed)
         try:
             for event in self._engine.generate(
                 Request(
@@ -243,6 +271,8 @@ class Session:
             ):
                 if isinstance(event, Step):
                     whole += event.tokens
+                if self.trace is not None:
+                    self.trace.add(event)
                 yield event
         finally:
             chain.close()
@@ -273,10 +303,12 @@ class Session:
             self._aside = None
 
     def set_mode(self, mode: Mode, draft_max: int | None = None) -> None:
-        """Use another mode from the next answer on; what cannot be had falls back with a reason."""
+        """Use another mode from the next answer on; what cannot be had falls back with a reason.
+        Costs that were measured stay known."""
+        self._costs = self.learned_costs()
         self._config = replace(self._config, mode=mode, draft_max=draft_max)
         in_force, reason = mode_in_force(
-            mode, self._draft is not None, self._why_no_draft, self._can_roll_back
+            mode, self._drafts_with(), self._why_no_draft, self._can_roll_back
         )
         self.status = replace(self.status, mode=in_force, reason=reason)
         if self._why_plain and in_force != "off":
@@ -285,27 +317,64 @@ class Session:
         self._engine.drafters = self._drafters()
         self._engine.pacer = self._pacer()
 
+    # -- what is known about speed --------------------------------------------------------------
+
+    def learn_for(self, setup: learned.Setup) -> None:
+        """Start from what earlier runs learned for ``setup``, and keep there what this one learns
+        when the session is closed."""
+        self._setup = setup
+        self._costs = learned.load(setup)
+        self._engine.pacer = self._pacer()
+
+    def learned_costs(self) -> Learned | None:
+        """What was measured by now, by this run or before; None when nothing was."""
+        pacer = self._engine.pacer if self._aside is None else self._aside[2]
+        found = pacer.learned() if isinstance(pacer, AutoPacer) else self._costs
+        # A pacer that has answered nothing knows only that a plain decode costs one.
+        return found if found is not None and len(found.widths) > 1 else self._costs
+
+    def set_threads(self, decode: int, batch: int) -> None:
+        """Use so many CPU threads from now on, for single tokens and for prompts."""
+        for context in self.contexts:
+            context.set_threads(decode, batch)
+        self.status = replace(self.status, n_threads=decode)
+
+    def clear(self) -> None:
+        """Forget every token that was read, so that the next prompt is read from its start."""
+        for context in self.contexts:
+            context.clear()
+
     def close(self) -> None:
-        """Free all memory. Safe to repeat."""
+        """Keep what was learned and free all memory. Safe to repeat."""
+        found, setup = self.learned_costs(), self._setup
+        self._setup = None
+        if setup is not None and found is not None and found != learned.load(setup):
+            learned.save(setup, found)
         if self.history is not None:
             self.history.close()
-        for part in (self._draft, self._target):
+        for part in (self._heads, self._draft, self._target):
             if part is not None:
                 part.close()
 
+    def _drafts_with(self) -> str:
+        if self._heads is not None:
+            return MTP_HEADS
+        return DRAFT_MODEL if self._draft is not None else ""
+
 
 def mode_in_force(
-    wanted: Mode, has_draft: bool, why_no_draft: str, can_roll_back: bool
+    wanted: Mode, drafts_with: str, why_no_draft: str, can_roll_back: bool
 ) -> tuple[Mode, str]:
-    """(mode, reason): what ``wanted`` comes to with what is loaded."""
+    """(mode, reason): what ``wanted`` comes to with what is loaded. ``drafts_with``: DRAFT_MODEL,
+    MTP_HEADS, or empty."""
     if wanted == "off":
         return "off", "asked for"
     if not can_roll_back:
         return "off", NO_ROLLBACK
-    if wanted != "auto" and (wanted == "lookup" or has_draft):
+    if wanted != "auto" and (wanted == "lookup" or drafts_with):
         return wanted, "asked for"
-    if has_draft:
-        return "draft", "automatic: draft model and lookup, chosen step by step by what pays"
+    if drafts_with:
+        return "draft", f"automatic: {drafts_with} and lookup, chosen step by step by what pays"
     return "lookup", f"automatic, without a draft model: {why_no_draft}"
 
 

@@ -57,12 +57,14 @@ def test_a_pair_that_does_not_match_is_rejected_with_its_reason() -> None:
     assert "32768 tokens, 8x7B has 32000" in found.reason
 
 
-def test_an_mtp_head_is_rejected() -> None:
+def test_an_mtp_head_of_the_catalog_is_a_draft() -> None:
     found = drafts_for(CATALOG.model("gemma-4-31b"), None, CATALOG, [], compare)
-    assert [(one.name, one.accepted) for one in found] == [
+    assert {(one.name, one.accepted) for one in found} == {
         ("gemma-4-e2b-ud-q4_k_xl", True),
-        ("gemma-4-31b-mtp", False),
-    ]
+        ("gemma-4-31b-mtp", True),
+    }
+    found = drafts_for(CATALOG.model("gemma-4-31b"), None, CATALOG, [], compare, kinds=("draft",))
+    assert not next(one for one in found if one.name == "gemma-4-31b-mtp").accepted
 
 
 def test_files_are_judged_by_content_not_by_name() -> None:
@@ -105,7 +107,11 @@ def test_too_large_a_model_is_no_draft() -> None:
     ("architecture", "reason"),
     [
         ("nomic-bert", "It does not write text (nomic-bert)."),
-        ("gemma4-assistant", "It is a draft head made for one target, which localspec cannot run."),
+        (
+            "gemma4-assistant",
+            "It holds only MTP heads: its heads are for a gemma4 model, and the target is llama.",
+        ),
+        ("eagle3", "It is a draft head made for one target, which localspec cannot run."),
     ],
 )
 def test_what_writes_no_text_is_no_draft(architecture: str, reason: str) -> None:

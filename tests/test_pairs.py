@@ -167,8 +167,10 @@ def test_unusable_pairs_come_last_with_a_reason() -> None:
     mixtral = by_name(found, "mixtral-8x22b+8x7b")
     assert not mixtral.usable
     assert "32768" in mixtral.why
-    assert "MTP head" in by_name(found, "gemma-4-12b+mtp").why
-    assert by_name(rank(CATALOG, budget(500), kinds=("draft", "mtp")), "gemma-4-12b+mtp").usable
+    assert by_name(found, "gemma-4-12b+mtp").usable
+    without = by_name(rank(CATALOG, budget(500), kinds=("draft",)), "gemma-4-12b+mtp")
+    assert not without.usable
+    assert without.why == "Its kind of draft cannot be run here; the target alone can."
     assert len(found) == len(CATALOG.pairs)
 
 

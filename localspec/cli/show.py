@@ -106,6 +106,7 @@ def _special(header: Header) -> dict[str, dict[str, Any]]:
 
 def _capabilities(header: Header) -> list[str]:
     from localspec.memory import Shape
+    from localspec.nextn import heads_of
 
     shape = Shape.of(header)
     n_windows = sum(layer.window > 0 for layer in shape.layers)
@@ -120,9 +121,16 @@ def _capabilities(header: Header) -> list[str]:
         found.append("compressed keys and values (MLA)")
     if header.n_expert:
         found.append(f"{header.n_expert} experts, {header.n_expert_used} used for each token")
-    if header.n_layer_nextn:
-        plural = "s" * (header.n_layer_nextn > 1)
-        found.append(f"{header.n_layer_nextn} layer{plural} that predict further tokens (MTP)")
+    heads = heads_of(header)
+    if heads is not None:
+        only = "only " * (heads.kind != "inside")
+        plural = "s" * (heads.n > 1)
+        use = f"cannot be used: {heads.unusable}" if heads.unusable else "can draft for it"
+        if only and not heads.unusable:
+            use = "draft for another model"
+        found.append(f"{only}{heads.n} layer{plural} that predict further tokens (MTP; {use})")
+    elif header.n_layer_nextn:
+        found.append("MTP heads named in its settings, but not in the file")
     return found
 
 

@@ -35,11 +35,12 @@ class MtpHeads:
     loaded with them. ``model``: the file of heads, where they are not in the target's. ``found``:
     what the header says (``nextn.heads_of``); heads that are not usable are refused.
 
-    Raises ModelLoadError with the reason.
+    With it ``close`` closes that file, too. Raises ModelLoadError with the reason.
     """
 
     def __init__(self, target: Context, found: HeadsFound, model: Model | None = None) -> None:
         ext, reason = ext_mod.load()
+        self._own_model = model
         model = model or target.model
         reason = reason or found.unusable or _not_runnable(target, model, found)
         if ext is None or reason:
@@ -247,11 +248,13 @@ class MtpHeads:
         return row
 
     def close(self) -> None:
-        """Free the context; before the target's. Safe to repeat."""
+        """Free the context, and the file of heads; before the target's. Safe to repeat."""
         if self.handle:
             self.rest()
             llama_cpp.llama_free(self.handle)
             self.handle = None
+            if self._own_model is not None:
+                self._own_model.close()
 
 
 def _not_runnable(target: Context, model: Model, found: HeadsFound) -> str:

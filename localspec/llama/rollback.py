@@ -20,8 +20,9 @@ import llama_cpp
 from localspec.errors import DecodeError
 
 SEQUENCE, SPARE = 0, 1
-ROLLBACK_ROWS = 8
-"""Tokens that a recurrent context can take back without a saved state; each costs one state."""
+MAX_KEPT_ROWS = 8
+"""Most states to keep beside the latest one: as many tokens can be taken back without saving."""
+_KEPT_SHARE = 0.1  # of the weights: more memory than that for states would be missed elsewhere
 MAX_SAVED_BYTES = 1 << 30
 """A state larger than this is not saved: the copy would cost more than it can bring."""
 _PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: what cannot be cut, without the attention part
@@ -399,6 +400,15 @@ class Recurrent(Policy):
 
 
 # -- choosing --------------------------------------------------------------------------------
+
+
+def rows_worth_keeping(architecture: str, state_bytes: int, weight_bytes: int) -> int:
+    """How many recurrent states of ``state_bytes`` to keep (``n_rs_seq``). Where llama.cpp keeps
+    none by itself, 1: for the copy that a checkpoint takes."""
+    if architecture not in KEEPS_ROWS:
+        return 1
+    affordable = int(_KEPT_SHARE * weight_bytes / max(1, state_bytes))
+    return max(1, min(MAX_KEPT_ROWS, affordable))
 
 
 def n_sequences(architecture: str, is_recurrent: bool, token_by_token: bool) -> int:
