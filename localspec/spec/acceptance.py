@@ -14,7 +14,7 @@ DECAY = 0.98
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
 TRUST_WEIGHT = 6.0
-SHAPE_WEIGHT = 16.0
+SHAPE_WEIGHT = 24.0
 FORGET_AFTER = 256
 """Committed tokens without a draft after which what was learned of a model is half forgotten."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-RECENT = 7
+RECENT = 11
 """Times whose median is the scale: enough to ignore a stall, few enough to follow the context."""
 MIN_WEIGHT = 0.05
 """A new measurement never counts for less, so that estimates follow a machine that changes."""

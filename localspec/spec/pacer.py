@@ -128,8 +128,9 @@ SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
 HORIZON = 96
 """Tokens over which catching up must pay for itself."""
-STAKE, STAKE_PER_TOKEN = 12.0, 0.05
-"""The most that catching up may cost: so many plain decodes, more as the answer gets longer."""
+STAKE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 0.6, 0.05
+"""The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
+so that very short answers risk little, and a part that grows with the answer."""
 LOSS, LOSS_PER_TOKEN = 8.0, 0.0
 """Plain decodes that drafting may have lost before the breaker opens."""
 PAUSE_TOKENS = 32
@@ -352,7 +353,8 @@ class AutoPacer:
     def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._drafts[offer.drafter].catch_up(offer.lag - 1)
-        if price > STAKE + STAKE_PER_TOKEN * self._n_tokens + self._breaker.saved:
+        stake = min(STAKE, STAKE_RAMP * self._n_tokens) + STAKE_PER_TOKEN * self._n_tokens
+        if price > stake + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain
         return self._missed[offer.drafter] + gain * HORIZON / plan.tokens > price

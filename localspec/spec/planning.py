@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 MIN_SURVIVAL = 0.03
 """Copies are not drawn out further than this chance of being right to the end."""
-COPY_PREMIUM = 0.25
+COPY_PREMIUM = 0.35
 """Share of its extra cost that a copy must earn on top: its promises are less sure."""
 
 Cost = Callable[[int], float]
