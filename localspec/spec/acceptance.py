@@ -11,6 +11,9 @@ PRIOR_WEIGHT = 16.0
 DECAY = 0.98
 """What was seen counts for this much less with each new observation (about the last fifty)."""
 
+MIN_SURVIVAL = 0.03
+"""Copies are not drawn out further than this chance of being right to the end."""
+
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
 TRUST_WEIGHT = 6.0
@@ -41,11 +44,12 @@ class CopyAcceptance:
         return (CLASS_PRIORS[at] * PRIOR_WEIGHT + self._right[at]) / (PRIOR_WEIGHT + self._seen[at])
 
     def survival(self, evidence: int, n: int) -> list[float]:
-        """survival[i]: the chance that the first i + 1 copied tokens are all right."""
-        chances = []
+        """survival[i]: the chance that the first i + 1 copied tokens are all right; up to ``n``
+        tokens, or until the chance is below ``MIN_SURVIVAL``."""
+        chances: list[float] = []
         chance = 1.0
-        for position in range(n):
-            chance *= self.of(evidence + position)
+        while len(chances) < n and chance >= MIN_SURVIVAL:
+            chance *= self.of(evidence + len(chances))
             chances.append(chance)
         return chances
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-MIN_SURVIVAL = 0.03
-"""Copies are not drawn out further than this chance of being right to the end."""
 COPY_PREMIUM = 0.35
 """Share of its extra cost that a copy must earn on top: its promises are less sure."""
 
@@ -36,8 +34,6 @@ def plan_copy(survival: Sequence[float], cost: Cost, price: float) -> Plan:
     best = Plan(0, price - 1)
     tokens = 1.0
     for n, chance in enumerate(survival, start=1):
-        if chance < MIN_SURVIVAL:
-            break
         tokens += chance
         paid = cost(n + 1)
         value = price * tokens - paid - COPY_PREMIUM * max(0.0, paid - 1)
