@@ -40,8 +40,8 @@ class Acting(Asking):
     async def _command(self, name: str, argument: str) -> None:
         with_argument: dict[str, Callable[[str], Awaitable[object]]] = {
             "mode": self._mode, "model": self._model, "system": self._system, "set": self._set,
-            "save": self._save, "export": self._export, "copy": self._copy, "attach": self._attach_file,
-            "rename": self._rename,
+            "save": self._save, "export": self._export, "copy": self._copy,
+            "attach": self._attach_file, "rename": self._rename,
         }  # fmt: skip
         if name in with_argument:
             await with_argument[name](argument)

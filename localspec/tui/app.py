@@ -32,24 +32,27 @@ class ChatApp(Acting):
     """``localspec chat``. Its return code is 0 unless the view itself failed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "help", "Help"),
         Binding("escape", "escape", "Stop"),
+        Binding("f1", "help", "Help"),
+        Binding("ctrl+q", "quit", "Quit", priority=True),
         Binding("f2", "panel", "Panel"),
         Binding("f3", "chats", "Chats"),
         Binding("f4", "colours", "Colours"),
+        Binding("ctrl+p", "command_palette", "Commands", priority=True),
         Binding("ctrl+up", "messages", "Messages"),
         Binding("ctrl+r", "history", "History"),
         Binding("ctrl+n", "new_chat", "New"),
         Binding("ctrl+end", "follow", "Follow"),
         Binding("pageup", "scroll(-1)", "Scroll up", show=False, priority=True),
         Binding("pagedown", "scroll(1)", "Scroll down", show=False, priority=True),
-        Binding("ctrl+q", "quit", "Quit", priority=True),
     ]
 
     def on_mount(self) -> None:
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         self.choose_theme()
+        self.view.is_coloured = self.settings.config.colour_tokens
+        self.n_columns = self.size.width
         self.lay_out()
         self.refresh_title()
         self.refresh_panel()
@@ -70,7 +73,8 @@ class ChatApp(Acting):
             return
         self.model_names = [pair.id for pair in known.pairs] + list(known.models)
 
-    def on_resize(self, _: events.Resize) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        self.n_columns = event.size.width  # self.size is still the old one
         self.lay_out()
         self.refresh_panel()
 
@@ -82,7 +86,8 @@ class ChatApp(Acting):
         if action == "follow":
             return is_main and not self.view.is_following
         if action == "escape":
-            return is_main
+            busy = self.running is not None or self.is_loading or self.editing is not None
+            return is_main and (busy or self.focused is not self.prompt)
         if action in ("messages", "scroll", "history", "new_chat", "help", "panel", "chats"):
             return is_main
         return super().check_action(action, parameters)

@@ -8,6 +8,7 @@ from localspec.report import as_dict
 from localspec.spec.events import Finished
 from localspec.terminal import duration
 from localspec.tui.base import ChatBase
+from localspec.tui.drawing import DASH
 from localspec.tui.told import (
     AnswerFailed,
     Began,
@@ -27,8 +28,9 @@ from localspec.tui.told import (
 )
 from localspec.tui.turns import Run, Turn
 
-SHARE = 4
-"""Drawing takes at most one part in so many of the time, so that it never holds up the model."""
+SHARE = 2.0
+"""After each batch the view rests so many times as long as it has worked, so that drawing never
+takes more than a third of one processor from the model."""
 SLOWEST_S = 0.25
 
 
@@ -39,11 +41,12 @@ class Arrivals(ChatBase):
         self.call_later(self._take)
 
     async def _take(self) -> None:
-        started = time.perf_counter()
         if not self.is_running:
             return
         await self._apply(self.outbox.take())
-        spent = time.perf_counter() - started
+        # What this thread has worked since the last time: that batch, its layout and its painting.
+        worked = time.thread_time()
+        spent, self.worked_s = worked - self.worked_s, worked
         self.set_timer(min(SLOWEST_S, max(self.pace_s, spent * SHARE)), self._rest)
 
     async def _rest(self) -> None:
@@ -95,12 +98,10 @@ class Arrivals(ChatBase):
             case Opened():
                 await self._opened(event)
             case OpenFailed():
-                self.is_loading, self.status = False, None
-                loading.fail(
+                self._lose_model(
                     "loading was stopped" if event.cancelled else event.message,
                     event.hint or "/reload tries again; /model NAME takes another model.",
                 )
-                self.panel_data.mode, self.panel_data.reason = "–", "no model is loaded"
                 self._fail_running("the model is not loaded any more")
             case StatusChanged(status):
                 self.status = status
@@ -178,8 +179,7 @@ class Arrivals(ChatBase):
         else:
             self.conversation.fail(turn, f"{event.message}\n{event.hint}".strip())
             if event.is_fatal:
-                self.status = None
-                self.loading_view.fail(event.message, event.hint)
+                self._lose_model(event.message, event.hint)
         await self.view.finish(turn)
         self.keeper.finish(turn)
         self.refresh_panel()
@@ -192,6 +192,12 @@ class Arrivals(ChatBase):
         numbers = as_dict(finished, "", self.status, turn.seed)  # type: ignore[arg-type]
         del numbers["text"]
         return numbers
+
+    def _lose_model(self, message: str, hint: str) -> None:
+        self.is_loading, self.status = False, None
+        self.panel_data.mode, self.panel_data.reason = DASH, "no model is loaded"
+        self.loading_view.fail(message, hint)
+        self.refresh_bindings()
 
     def _fail_running(self, why: str) -> None:
         turn = self.running

@@ -95,6 +95,7 @@ class Asking(Arrivals):
                 self.settings.for_answer(),
                 config.max_tokens,
                 self.conversation.n_dropped,
+                self.keeper.source,
             )
         )
         self.refresh_bindings()

@@ -64,6 +64,7 @@ class ChatBase(App[int]):
         self.resume = resume
         self.terminal = terminal or Terminal()
         self.pace_s = pace_s
+        self.worked_s = 0.0
         self.conversation = Conversation(settings.config.system or "")
         self.status: StatusLike | None = None
         self.is_loading = True
@@ -80,8 +81,13 @@ class ChatBase(App[int]):
         self.draft_text = ""
         self.model_names: list[str] = []
         self.is_folded = False
+        self.n_columns = 0
         self.prompt_rate: float | None = None
         """Prompt tokens per second, as last measured."""
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own colours, for themes that do not know them."""
+        return dict(DARK.variables)
 
     def compose(self) -> ComposeResult:
         yield Static(Content("localspec"), id="title")
@@ -96,7 +102,7 @@ class ChatBase(App[int]):
                 yield Prompt(completions, id="prompt")
             yield SpeculationPanel(id="panel")
         yield StatusLine(id="status")
-        yield Footer(compact=True)
+        yield Footer(compact=True, show_command_palette=False)
 
     # -- parts ------------------------------------------------------------------------------------
 
@@ -159,7 +165,7 @@ class ChatBase(App[int]):
 
     def lay_out(self) -> None:
         """Panel or line, whichever has room and is wanted."""
-        narrow = self.size.width < NARROW
+        narrow = self.n_columns < NARROW
         screen = self.screen_stack[0]
         screen.set_class(narrow, "narrow")
         shows_panel = not narrow and not self.is_folded
@@ -190,8 +196,8 @@ class ChatBase(App[int]):
         """Model, draft and title of the chat."""
         parts = ["localspec"]
         if self.status is not None:
-            draft = f" + {label(self.status.draft)}" if self.status.draft else ""
-            parts.append(f"{label(self.status.model)}{draft}")
+            names = [n for n in (self.status.model, self.status.draft) if n]
+            parts.append(" + ".join(label(name).removesuffix(".gguf") for name in names))
         if self.keeper.title:
             parts.append(label(self.keeper.title))
         if not self.keeper.is_on:

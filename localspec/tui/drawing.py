@@ -34,10 +34,10 @@ def origin_style(origin: str) -> str:
 def gauge(share: float | None, width: int) -> str:
     """``share`` of ``width`` cells filled, in eighths of a cell."""
     if share is None:
-        return "·" * width
+        return "░" * width
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     whole, part = divmod(eighths, 8)
-    return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width, "·")
+    return ("█" * whole + (_EIGHTHS[part] if part else "")).ljust(width, "░")
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -87,9 +87,9 @@ class PanelData:
 
 
 def _rate(name: str, rate: float | None, counts: tuple[int, int], width: int) -> list[Content]:
-    numbers = f"{counts[0]} of {counts[1]}" if counts[1] else "nothing checked yet"
+    numbers = f"{counts[0]} of {counts[1]}" if counts[1] else "none checked"
     return [
-        Content.assemble((f"{name:<12}", "$text-muted"), (f"{percent(rate):>5} ", "bold"), numbers),
+        Content.assemble((f"{name:<13}", "$muted"), (f"{percent(rate):<5}", "bold"), numbers),
         Content.styled(gauge(rate, width), "$accent-draft"),
     ]
 
@@ -105,13 +105,13 @@ def panel(data: PanelData, width: int) -> Content:
         lines.append(Content.styled(text, "bold $text-primary"))
 
     def row(name: str, value: str, note: str = "") -> None:
-        parts = [(f"{name:<12}", "$text-muted"), (value, "bold")]
-        lines.append(Content.assemble(*parts, (f"  {note}" if note else "", "$text-muted")))
+        parts = [(f"{name:<13}", "$muted"), (value, "bold")]
+        lines.append(Content.assemble(*parts, (f"  {note}" if note else "", "$muted")))
 
     title("Mode")
     limit = f", at most {data.draft_max} tokens" if data.draft_max else ""
     lines.append(Content.styled(f"{data.mode}{limit}", "bold"))
-    lines.append(Content.styled(label(data.reason), "$text-muted"))
+    lines.append(Content.styled(label(data.reason), "$muted"))
     title("Acceptance")
     lines += _rate(
         "This answer", stats.acceptance_rate, (stats.n_accepted, stats.n_verified), width
@@ -120,7 +120,7 @@ def panel(data: PanelData, width: int) -> Content:
     lines += _rate("This chat", whole.acceptance_rate, (whole.n_accepted, whole.n_verified), width)
     row(f"Last {data.n_window} steps" if data.n_window else "Last steps", percent(data.window_rate))
     lines.append(
-        Content.styled(sparkline(data.window_series, width) or "·" * width, "$accent-lookup")
+        Content.styled(sparkline(data.window_series, width) or "░" * width, "$accent-lookup")
     )
     positions = stats.per_position[:_MAX_POSITIONS]
     if positions:
@@ -129,7 +129,7 @@ def panel(data: PanelData, width: int) -> Content:
             bar = gauge(rate, width - 9)
             lines.append(
                 Content.assemble(
-                    (f"{place:>2} ", "$text-muted"), (bar, "$accent-draft"), f" {percent(rate):>4}"
+                    (f"{place:>2} ", "$muted"), (bar, "$accent-draft"), f" {percent(rate):>4}"
                 )
             )
     title("Speed")
@@ -143,8 +143,9 @@ def panel(data: PanelData, width: int) -> Content:
     row("Last draft", last_draft(data))
     title("Use")
     share = data.n_used / data.n_ctx if data.n_ctx else None
-    row("Context", f"{data.n_used:,} of {data.n_ctx:,}", percent(share))
-    lines.append(Content.styled(gauge(share, width), "$text-muted"))
+    used = f"{data.n_used:,} of {data.n_ctx:,}" if data.n_ctx else DASH
+    row("Context", used, percent(share) if data.n_ctx else "")
+    lines.append(Content.styled(gauge(share, width), "$muted"))
     row("Memory", DASH if data.n_bytes is None else size(data.n_bytes))
     if data.colours:
         title("Colours of words")

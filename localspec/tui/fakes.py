@@ -16,6 +16,7 @@ from localspec import chat
 from localspec.chat import Message, Prompt
 from localspec.config import Config, Mode
 from localspec.files import Cancelled, Progress
+from localspec.history import Source
 from localspec.spec.events import PLAIN, Event, Finished, Prefill, Step
 from localspec.spec.sampling import Sampling
 from localspec.spec.stats import Stats
@@ -29,6 +30,7 @@ class ScriptedStatus:
     draft: str | None = "tiny-draft.gguf"
     mode: Mode = "draft"
     reason: str = "automatic: draft model and lookup, chosen step by step by what pays"
+    exactness: str = "the same distribution as the target alone"
     profile: str = "cpu"
     n_ctx: int = 4096
     n_threads: int = 2
@@ -66,6 +68,7 @@ class Script:
     prompt_end: str = ""
     asked: list[list[Message]] = field(default_factory=list)
     samplings: list[Sampling] = field(default_factory=list)
+    sources: list[Source | None] = field(default_factory=list)
     opened: list[Config] = field(default_factory=list)
     n_closed: int = 0
     load_gate: threading.Event | None = None
@@ -150,7 +153,9 @@ class ScriptedSession:
         *,
         max_tokens: int | None = None,
         cancelled: Cancelled = lambda: False,
+        source: Source | None = None,
     ) -> Iterator[Event]:
+        self._script.sources.append(source)
         with self._alone():
             if self._is_closed:
                 raise OverlapError("the session is closed")

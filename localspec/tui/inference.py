@@ -244,7 +244,11 @@ class Inference:
             Began(request.id, n_dropped, sampling.seed, ending.endswith(_THINKING_TAGS))
         )
         events = session.ask(
-            messages, sampling, max_tokens=request.max_tokens, cancelled=self._cancelled
+            messages,
+            sampling,
+            max_tokens=request.max_tokens,
+            cancelled=self._cancelled,
+            source=request.source,
         )
         while True:
             started = self._clock()

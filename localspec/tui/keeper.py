@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from localspec.errors import LocalspecError
+from localspec.history import Source
 from localspec.sessions import Chats
 from localspec.sessions_types import ChatInfo, SavedChat, State
 from localspec.tui.turns import Turn
@@ -35,6 +36,12 @@ class Keeper:
     def is_on(self) -> bool:
         """Whether chats are saved."""
         return self._chats is not None
+
+    @property
+    def source(self) -> Source | None:
+        """What the open chat is called in the index of earlier texts; None while it is not saved,
+        and nothing of it may be kept there."""
+        return Source("chat", self.chat_id) if self.is_on and self.chat_id else None
 
     def turn_on(self, chats: Chats) -> None:
         """Save from now on."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rich.table import Table
+from rich.text import Text
 from textual.content import Content
 
 from localspec.sessions_types import ChatInfo, SavedChat, SavedTurn
 from localspec.spec.stats import Stats
 from localspec.terminal import duration, label
 from localspec.tui.commands import COMMANDS
-from localspec.tui.drawing import DASH, PanelData, legend, percent, seconds
+from localspec.tui.drawing import DASH, ORIGINS, PanelData, percent, seconds
 from localspec.tui.told import StatusLike
 from localspec.tui.turns import Conversation
 
@@ -23,8 +25,11 @@ KEYS = (
     ("Ctrl+R", "search earlier questions"),
     ("Ctrl+X Ctrl+E", "write the question in $EDITOR"),
     ("Tab", "complete a command; otherwise the next part of the screen"),
-    ("Ctrl+Up", "to the messages: c copy, k copy code, r regenerate,"),
-    ("", "e edit, d delete, f fork, t thinking; Esc returns"),
+    (
+        "Ctrl+Up",
+        "to the messages: c copy, k copy code, r regenerate, e edit, d delete, f fork, "
+        "t thinking; Esc returns",
+    ),
     ("PageUp, PageDown", "scroll; Ctrl+End follows the answer again"),
     ("Ctrl+C", "copy the selection"),
     ("F2, F3, F4", "speculation panel, saved chats, colours of words"),
@@ -33,17 +38,31 @@ KEYS = (
     ("Ctrl+Q", "quit"),
 )
 
+LOOKS = tuple(
+    (style.split(" ", 1)[-1] or "unmarked", meaning) for style, meaning in ORIGINS.values()
+)
 
-def help_text() -> Content:
-    """Keys, commands, and what the colours of words mean."""
-    lines = [Content.styled("Keys", "bold")]
-    lines += [Content.assemble((f"{key:<21}", "bold"), text) for key, text in KEYS]
-    lines += [Content(""), Content.styled("Commands", "bold")]
+
+def help_text() -> Table:
+    """Keys, commands, and what the colours of words mean, in two columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(max_width=26, overflow="fold")
+    table.add_column(ratio=1)
+
+    def head(text: str) -> None:
+        table.add_row(Text(text, style="bold underline"), Text())
+
+    head("Keys")
+    for key, text in KEYS:
+        table.add_row(Text(key, style="bold"), Text(text))
+    head("Commands")
     for command in COMMANDS.values():
         name = f"/{command.name} {command.arguments}".rstrip()
-        lines.append(Content.assemble((f"{name:<30} ", "bold"), command.about))
-    lines += [Content(""), Content.styled("Colours of words (F4)", "bold"), *legend()]
-    return Content("\n").join(lines)
+        table.add_row(Text(name, style="bold"), Text(command.about))
+    head("Colours of words (F4)")
+    for look, meaning in LOOKS:
+        table.add_row(Text(look, style="bold"), Text(meaning))
+    return table
 
 
 def numbers(data: PanelData) -> Content:
@@ -78,7 +97,7 @@ def numbers(data: PanelData) -> Content:
         ("Saved", seconds(totals.saved_s)),
     ]
     return Content("\n").join(
-        [Content.assemble((f"{name:<16}", "$text-muted"), value) for name, value in rows]
+        [Content.assemble((f"{name:<16}", "$muted"), value) for name, value in rows]
     )
 
 

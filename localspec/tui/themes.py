@@ -27,6 +27,8 @@ DARK = Theme(
         "accent-draft": "#56B4E9",
         "accent-lookup": "#E69F00",
         "accent-corrected": "#CC79A7",
+        "muted": "#98A2AD",
+        "code-background": "#0F1215",
         "border-blurred": "#3A424C",
     },
 )
@@ -47,6 +49,8 @@ LIGHT = Theme(
         "accent-draft": "#005A93",
         "accent-lookup": "#8A5200",
         "accent-corrected": "#8B3F6C",
+        "muted": "#5E666E",
+        "code-background": "#ECECE6",
         "border-blurred": "#B9BCB8",
     },
 )

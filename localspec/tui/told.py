@@ -9,6 +9,7 @@ from typing import Protocol
 from localspec.chat import Message, Prompt
 from localspec.config import Config, Mode
 from localspec.files import Cancelled, Progress
+from localspec.history import Source
 from localspec.spec.events import Event, Finished, Prefill, Step
 from localspec.spec.sampling import Sampling
 
@@ -24,6 +25,8 @@ class StatusLike(Protocol):
     def mode(self) -> Mode: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def exactness(self) -> str: ...
     @property
     def profile(self) -> str: ...
     @property
@@ -64,6 +67,7 @@ class SessionLike(Protocol):
         *,
         max_tokens: int | None = None,
         cancelled: Cancelled = ...,
+        source: Source | None = None,
     ) -> Iterator[Event]: ...
     def set_mode(self, mode: Mode, draft_max: int | None = None) -> None: ...
     def close(self) -> None: ...
@@ -94,6 +98,8 @@ class Ask:
     sampling: Sampling
     max_tokens: int | None
     n_dropped: int = 0
+    source: Source | None = None
+    """The saved chat they belong to; None: nothing of it may be kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from helpers_tui import ask, chatting, make_app, said, shown, until
+
 from localspec.errors import DecodeError, ModelNotFoundError
 from localspec.tui.fakes import Script
 
@@ -132,7 +133,8 @@ async def test_a_fault_in_the_thread_leaves_a_usable_chat(caplog) -> None:
     app = make_app(script)
     async with chatting(app) as pilot:
         await ask(pilot, "One two three four five six seven eight nine")
-        assert "[/oops] items[0" in shown(app)
+        assert "ZeroDivisionError: [/oops]" in shown(app)
+        assert app.conversation.last_answer.text == "You said: One two three"
         assert "inference thread failed" in caplog.text
         assert app.status is None
         app.prompt.take("/reload")

@@ -9,13 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Static
 
-from localspec.terminal import clean
 from localspec.tui.segments import Add, Begin, Op, Segmenter
 from localspec.tui.turns import Run, Turn
-from localspec.tui.widgets.markdown import ModelMarkdown
+from localspec.tui.widgets.markdown import MarkdownPart
 from localspec.tui.widgets.text import Chunks
 
 
@@ -24,7 +22,7 @@ class Thinking(Vertical, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "unfold", "Unfold/fold")]
     DEFAULT_CSS = """
-    Thinking { height: auto; margin: 0 2 1 2; color: $text-muted; }
+    Thinking { height: auto; margin: 0 2 1 2; color: $muted; }
     Thinking > .title { height: 1; }
     Thinking:focus > .title { text-style: reverse; }
     Thinking > Chunks { border-left: tall $border-blurred; padding-left: 1; }
@@ -86,60 +84,49 @@ class AnswerBody(Vertical):
 
     DEFAULT_CSS = """
     AnswerBody { height: auto; }
-    AnswerBody ModelMarkdown { padding: 0 1 0 2; margin: 0; }
-    AnswerBody .goes-on MarkdownFence { margin-top: 0; }
     AnswerBody > Chunks { padding: 0 2; margin-bottom: 1; }
     """
 
     def __init__(self, turn: Turn, *, coloured: bool = False) -> None:
         super().__init__()
-        self._is_coloured = coloured
         self._turn = turn
+        self._is_coloured = coloured
         self._segmenter: Segmenter | None = None
-        self._stream: MarkdownStream | None = None
-        self._part: Markdown | Thinking | Chunks | None = None
+        self._part: MarkdownPart | Thinking | Chunks | None = None
         self._start = [Run(run.origin, run.text) for run in turn.runs]
-        self._ends_at_once = not turn.is_running
+        self._is_over = not turn.is_running
         self.n_updates = 0
         """How often something was drawn, for those who watch over the cost."""
 
     async def on_mount(self) -> None:
         start, self._start = self._start, []
         if start:
-            await self._write(start, is_whole=self._ends_at_once)
-        if self._ends_at_once:
+            await self._write(start)
+        if self._is_over:
             await self.finish()
 
     async def write(self, runs: Sequence[Run]) -> None:
         """Append ``runs``."""
-        if self._start:
-            self._start += runs  # not mounted yet
-        elif self.is_mounted:
+        if self.is_mounted and not self._start:
             await self._write(runs)
         else:
             self._start += runs
 
-    async def _write(self, runs: Sequence[Run], *, is_whole: bool = False) -> None:
+    async def _write(self, runs: Sequence[Run]) -> None:
         self.n_updates += 1
-        if self._is_coloured:
-            if not isinstance(self._part, Chunks):
-                self._part = Chunks()
-                await self.mount(self._part)
-            self._part.add(runs)
+        if not self._is_coloured:
+            await self._apply(self._segments().push("".join(run.text for run in runs)))
             return
-        if self._segmenter is None:
-            # Not before there is text: only then is it known whether it begins with thinking.
-            self._segmenter = Segmenter(is_thinking=self._turn.is_thinking)
-        ops = self._segmenter.push("".join(run.text for run in runs))
-        if is_whole:
-            ops += self._segmenter.finish()
-        await self._apply(ops, is_whole=is_whole)
+        if not isinstance(self._part, Chunks):
+            self._part = Chunks()
+            await self.mount(self._part)
+        self._part.add(runs)
 
     async def finish(self) -> None:
         """Nothing more will come."""
         if self._segmenter is not None:
             await self._apply(self._segmenter.finish())
-        await self._end_part()
+        self._end_part()
 
     async def unfold_all(self) -> None:
         """Unfold the thinking blocks, or fold them if all are unfolded."""
@@ -149,30 +136,26 @@ class AnswerBody(Vertical):
             if block.is_folded != wanted:
                 await block.action_unfold()
 
-    async def _apply(self, ops: Sequence[Op], *, is_whole: bool = False) -> None:
-        """Draw ``ops``; a text that is whole is parsed once per part."""
+    def _segments(self) -> Segmenter:
+        # Not before there is text: only then is it known whether it begins with thinking.
+        if self._segmenter is None:
+            self._segmenter = Segmenter(is_thinking=self._turn.is_thinking)
+        return self._segmenter
+
+    async def _apply(self, ops: Sequence[Op]) -> None:
+        new: list[MarkdownPart | Thinking] = []
         for op in _joined(ops):
             if isinstance(op, Begin):
-                await self._end_part()
-                if op.kind == "thinking":
-                    self._part = Thinking()
-                else:
-                    self._part = ModelMarkdown(classes="goes-on" if op.goes_on else None)
-                await self.mount(self._part)
-            elif isinstance(self._part, Thinking):
+                self._end_part()
+                is_text = op.kind == "text"
+                self._part = MarkdownPart(goes_on=op.goes_on) if is_text else Thinking()
+                new.append(self._part)
+            elif isinstance(self._part, (Thinking, MarkdownPart)):
                 self._part.add(op.text)
-            elif isinstance(self._part, Markdown):
-                if is_whole:
-                    await self._part.update(clean(op.text))
-                    continue
-                if self._stream is None:
-                    self._stream = Markdown.get_stream(self._part)
-                await self._stream.write(clean(op.text))
+        if new:
+            await self.mount_all(new)
 
-    async def _end_part(self) -> None:
-        if self._stream is not None:
-            stream, self._stream = self._stream, None
-            await stream.stop()
+    def _end_part(self) -> None:
         if isinstance(self._part, Thinking):
             self._part.end()
 

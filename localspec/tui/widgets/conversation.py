@@ -49,7 +49,7 @@ class ConversationView(VerticalScroll, can_focus=False):
     DEFAULT_CSS = """
     ConversationView { height: 1fr; scrollbar-size-vertical: 1; padding: 0; }
     ConversationView > Earlier { height: 1; margin-bottom: 1; text-align: center; }
-    ConversationView > Earlier { color: $text-muted; }
+    ConversationView > Earlier { color: $muted; }
     ConversationView > Earlier:focus { text-style: reverse; }
     ConversationView > .note { height: auto; color: $text-warning; padding: 0 2; margin-bottom: 1; }
     """
@@ -59,7 +59,7 @@ class ConversationView(VerticalScroll, can_focus=False):
         self._turns: list[Turn] = []
         self._first = 0
         self._views: dict[int, MessageView] = {}
-        self._is_coloured = False
+        self.is_coloured = False
 
     def on_mount(self) -> None:
         self.anchor()
@@ -85,7 +85,7 @@ class ConversationView(VerticalScroll, can_focus=False):
 
     async def show(self, turns: Sequence[Turn], *, coloured: bool) -> None:
         """Show another chat."""
-        self._turns, self._is_coloured = list(turns), coloured
+        self._turns, self.is_coloured = list(turns), coloured
         self._first = max(0, len(self._turns) - MOUNTED)
         self._views.clear()
         await self.remove_children()
@@ -116,7 +116,7 @@ class ConversationView(VerticalScroll, can_focus=False):
         turns, self._first = self._turns[first : self._first], first
         before = next(iter(self.query(MessageView)), None)
         for turn in turns:
-            self._views[turn.id] = MessageView(turn, coloured=self._is_coloured)
+            self._views[turn.id] = MessageView(turn, coloured=self.is_coloured)
         if turns:
             await self.mount_all([self._views[turn.id] for turn in turns], before=before)
         await self._show_earlier()
@@ -145,13 +145,13 @@ class ConversationView(VerticalScroll, can_focus=False):
 
     async def recolour(self, coloured: bool) -> None:
         """Show all answers the other way."""
-        self._is_coloured = coloured
+        self.is_coloured = coloured
         for view in self.views:
             await view.recolour(coloured)
 
     async def _mount(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
-            self._views[turn.id] = MessageView(turn, coloured=self._is_coloured)
+            self._views[turn.id] = MessageView(turn, coloured=self.is_coloured)
         if turns:
             await self.mount_all([self._views[turn.id] for turn in turns])
         await self._show_earlier()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.table import Table
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -22,7 +23,7 @@ _CSS = """
     & > Vertical { width: 80%; max-width: 90; min-width: 40; height: auto; max-height: 90%; }
     & > Vertical { border: round $primary; background: $surface; padding: 0 1; }
     & .title { text-style: bold; height: auto; }
-    & .hint { color: $text-muted; height: auto; }
+    & .hint { color: $muted; height: auto; }
     & OptionList { height: auto; max-height: 16; border: none; background: $surface; }
     & Input { border: round $border-blurred; background: $surface; }
     & Input:focus { border: round $primary; }
@@ -38,7 +39,7 @@ class TextDialog(ModalScreen[None]):
         Binding("escape,q,f1,enter", "dismiss", "Close", key_display="Esc")
     ]
 
-    def __init__(self, title: str, text: Content) -> None:
+    def __init__(self, title: str, text: Content | Table) -> None:
         super().__init__()
         self._title, self._text = title, text
 
@@ -102,7 +103,7 @@ class Pick(ModalScreen[str | None]):
         listed.clear_options()
         listed.add_options(
             [
-                Option(Content.assemble(label(item.text), (f"  {label(item.note)}", "$text-muted")))
+                Option(Content.assemble(label(item.text), (f"  {label(item.note)}", "$muted")))
                 for item in self._shown
             ]
         )

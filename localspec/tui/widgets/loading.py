@@ -23,7 +23,7 @@ class LoadingView(Vertical):
     LoadingView { height: auto; max-height: 60%; padding: 1 2; }
     LoadingView { border: round $border-blurred; margin: 1 2; }
     LoadingView > .head { text-style: bold; height: auto; }
-    LoadingView > .done { color: $text-muted; height: auto; }
+    LoadingView > .done { color: $muted; height: auto; }
     LoadingView > .error { color: $text-error; height: auto; }
     """
 
@@ -77,6 +77,8 @@ class LoadingView(Vertical):
     def fail(self, message: str, hint: str) -> None:
         """No model: say why and what can be done."""
         self.display = True
+        self._lines.clear()
+        self._notes.update(Content(""))
         self._head.update(Content("No model is loaded"))
         self._bar.update(Content(""))
         text = clean(message) + (f"\n{clean(hint)}" if hint else "")

@@ -1,39 +1,47 @@
-"""Markdown from a model: nothing it writes is lost, obeyed or opened."""
+"""A segment of an answer on the screen."""
 
 from __future__ import annotations
 
-from markdown_it import MarkdownIt
+from textual import events
 from textual.content import Content
-from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownBlock, MarkdownFence
+from textual.widget import Widget
+from textual.widgets import Static
 
-from localspec.terminal import clean
+from localspec.tui.markdown import render
 
-
-def _parser() -> MarkdownIt:
-    # HTML is not Markdown's business here: with it on, "<b>" would vanish from the answer.
-    return MarkdownIt("gfm-like", {"html": False})
+_SIDES = 3  # cells left and right of the text
 
 
-class _Fence(MarkdownFence):
-    """A code block; one without a language is not guessed at, which would try every lexer at each
-    new word."""
+class MarkdownPart(Static):
+    """Markdown that grows; each addition draws this segment again, and nothing else."""
 
-    @classmethod
-    def highlight(cls, code: str, language: str, ansi: bool = False, dark: bool = False) -> Content:
-        name = language.split()[0] if language.split() else "text"
-        return super().highlight(code, name, ansi, dark)
+    DEFAULT_CSS = """
+    MarkdownPart { height: auto; padding: 0 1 0 2; margin-bottom: 1; }
+    MarkdownPart.goes-on { margin-top: -1; }
+    """
 
+    def __init__(self, text: str = "", *, goes_on: bool = False) -> None:
+        super().__init__(Content(""), classes="goes-on" if goes_on else None)
+        self.text = text
+        """Its Markdown."""
+        self._width = 0
 
-class ModelMarkdown(Markdown):
-    """A part of an answer. Links are shown and copied, never opened."""
+    def on_mount(self) -> None:
+        # A first guess, so that most parts are laid out only once.
+        parent = self.parent
+        width = parent.outer_size.width if isinstance(parent, Widget) else 0
+        self._draw((width or self.app.size.width) - _SIDES)
 
-    BLOCKS: dict[str, type[MarkdownBlock]] = {  # noqa: RUF012 - as Textual has it
-        **Markdown.BLOCKS,
-        "fence": _Fence,
-        "code_block": _Fence,
-    }
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size.width != self._width:
+            self._draw(event.size.width)
 
-    def __init__(self, markdown: str | None = None, *, classes: str | None = None) -> None:
-        text = None if markdown is None else clean(markdown)
-        super().__init__(text, parser_factory=_parser, open_links=False, classes=classes)
+    def add(self, text: str) -> None:
+        """Append ``text``."""
+        self.text += text
+        if self._width:
+            self._draw(self._width)
+
+    def _draw(self, width: int) -> None:
+        self._width = width
+        self.update(render(self.text, width))

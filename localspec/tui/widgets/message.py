@@ -11,9 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
-from localspec.terminal import clean, duration, label
+from localspec.terminal import clean, duration
 from localspec.tui.drawing import answer_line
 from localspec.tui.turns import Run, Turn
 from localspec.tui.widgets.answer import AnswerBody
@@ -56,7 +56,7 @@ class MessageView(Vertical, can_focus=True):
     MessageView.user > .who { color: $text-primary; }
     MessageView.assistant > .who { color: $text-success; }
     MessageView > .asked { padding: 0 2; margin-bottom: 1; height: auto; }
-    MessageView > .foot { padding: 0 2; margin-bottom: 1; height: auto; color: $text-muted; }
+    MessageView > .foot { padding: 0 2; margin-bottom: 1; height: auto; color: $muted; }
     MessageView > .error { padding: 0 2; margin-bottom: 1; height: auto; color: $text-error; }
     """
 
@@ -115,12 +115,6 @@ class MessageView(Vertical, can_focus=True):
         """Fold or unfold the thinking blocks."""
         if self.body is not None:
             await self.body.unfold_all()
-
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        """A link from a model is copied, so that its user sees where it leads."""
-        event.stop()
-        self.app.copy_to_clipboard(label(event.href))
-        self.app.notify(f"Link copied: {label(event.href)[:200]}", markup=False)
 
 
 def _question(text: str) -> Content:

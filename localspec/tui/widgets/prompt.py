@@ -19,7 +19,7 @@ class Completions(OptionList, can_focus=False):
 
     DEFAULT_CSS = """
     Completions { height: auto; max-height: 8; border: none; padding: 0 1; display: none; }
-    Completions { background: $panel; }
+    Completions { background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
     def offer(self, items: list[tuple[str, str]]) -> None:

@@ -76,7 +76,7 @@ class Sidebar(Vertical):
             mark = "• " if chat.id == current else "  "
             text = Content.assemble(
                 f"{mark}{label(chat.title) or chat.id}\n",
-                (f"  {when}, {chat.n_turns} turns", "$text-muted"),
+                (f"  {when}, {chat.n_turns} turns", "$muted"),
             )
             listed.add_option(Option(text, id=chat.id))
         if chats:

@@ -44,18 +44,18 @@ class Chunks(Vertical):
         for run in runs:
             for piece in _pieces(clean(run.text)):
                 if self._last is None or self._is_full(piece):
-                    if self._last is not None:
-                        self._last.update(self._part)
+                    self._draw()
                     self._part = Content("")
                     self._last = Static(Content(""))
                     new.append(self._last)
                 self._part = self._part.append_text(piece, origin_style(run.origin))
-        if self._last is not None:
-            shown = self._part
-            if len(shown) and shown.plain.endswith("\n"):
-                shown = shown.right_crop(1)
-            self._last.update(shown)
+        self._draw()
         return new
+
+    def _draw(self) -> None:
+        if self._last is not None:
+            ends_line = self._part.plain.endswith("\n")
+            self._last.update(self._part.right_crop(1) if ends_line else self._part)
 
     def _is_full(self, piece: str) -> bool:
         text = self._part.plain
