@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from dataclasses import replace
@@ -118,9 +119,13 @@ def _chat(
 
 def _open_chats() -> Chats:
     from localspec import paths
+    from localspec.history import follow_deletions
     from localspec.sessions import Chats
 
-    return Chats.open(paths.chats_file())
+    chats = Chats.open(paths.chats_file())
+    # The screen is in use: what went wrong there goes to the log.
+    follow_deletions(chats, paths.history_dir(), logging.getLogger(__name__).warning)
+    return chats
 
 
 def _open(

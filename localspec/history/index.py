@@ -282,22 +282,34 @@ def held_everywhere(root: Path) -> list[Held]:
 
 def follow_deletions(chats: Chats, root: Path, tell: Callable[[str], None]) -> None:
     """From now on, what is deleted from ``chats`` is deleted here too; what was deleted while
-    nobody looked is deleted now. ``tell`` gets one line when it does not work."""
+    nobody looked, or came here after its chat was deleted, is deleted now. ``tell`` gets one line
+    when it does not work. Raises LocalspecError when the chats cannot be read."""
 
-    def forget(gone: Sequence[Deleted]) -> None:
-        if not gone:
-            return
+    def forget(names: set[str], number: int) -> None:
         try:
-            forget_everywhere(root, "chat", sorted({turn.chat_id for turn in gone}))
-            _note_deletion(root, gone[-1].number)
+            if names:
+                forget_everywhere(root, "chat", sorted(names))
+            _note_deletion(root, number)
         except FAILURES as error:
             tell(
                 "What drafts were learned from deleted chats could not be removed: "
                 f'{_because(error)} "localspec history forget" tries again.'
             )
 
-    chats.on_delete.append(forget)
-    forget(chats.deleted(_last_deletion(root)))
+    def deleted(gone: Sequence[Deleted]) -> None:
+        if gone:
+            forget({turn.chat_id for turn in gone}, gone[-1].number)
+
+    chats.on_delete.append(deleted)
+    held = {
+        info.name for one in held_everywhere(root) for info in one.sources if info.kind == "chat"
+    }
+    if held:
+        missed = chats.deleted(_last_deletion(root))
+        saved = {info.id for info in chats.list(limit=1_000_000)}
+        names = held - saved | {turn.chat_id for turn in missed} & held
+        if names or missed:
+            forget(names, missed[-1].number if missed else 0)
 
 
 def _last_deletion(root: Path) -> int:
@@ -305,15 +317,18 @@ def _last_deletion(root: Path) -> int:
     numbers = []
     for directory in directories(root):
         with contextlib.suppress(*FAILURES), contextlib.closing(_open_any(directory)) as disk:
-            value = disk.get("deleted") or "0"
-            numbers.append(int(value) if value.isdecimal() else 0)
+            numbers.append(_number(disk.get("deleted")))
     return min(numbers, default=0)
+
+
+def _number(value: str | None) -> int:
+    return int(value) if value and value.isdecimal() else 0
 
 
 def _note_deletion(root: Path, number: int) -> None:
     for directory in directories(root):
         with contextlib.closing(_open_any(directory)) as disk:
-            disk.put("deleted", str(number))
+            disk.put("deleted", str(max(number, _number(disk.get("deleted")))))
 
 
 def _open_any(directory: Path) -> DiskIndex:

@@ -135,6 +135,7 @@ def test_deleting_a_chat_deletes_what_was_learned_from_it(tmp_path: Path, chats:
     other = text_of(2, 200, 5000)
     gone, stays = chats.new(), chats.new()
     chats.add_turn(gone, "user", "a secret")
+    chats.add_turn(stays, "user", "none")
     history = opened(root)
     history.remember(TEXT, Source("chat", gone))
     history.remember(other, Source("chat", stays))
@@ -171,6 +172,22 @@ def test_what_was_deleted_while_nobody_looked_goes_later(tmp_path: Path, chats: 
     with_disk.remember(TEXT, Source("chat", chat))
     with_disk.close()
     chats.delete(chat)
+    assert on_disk(root)
+    follow_deletions(chats, root, lambda text: pytest.fail(text))
+    assert not on_disk(root)
+    chats.close()
+
+
+def test_what_came_after_its_chat_was_deleted_goes_later(tmp_path: Path, chats: Chats) -> None:
+    root = tmp_path / "history"
+    chat = chats.new()
+    chats.add_turn(chat, "user", "a secret")
+    history = opened(root)
+    history.remember(text_of(3), Source("chat", chat))
+    follow_deletions(chats, root, lambda text: pytest.fail(text))
+    chats.delete(chat)
+    history.remember(TEXT, Source("chat", chat))  # the answer was still being written
+    history.close()
     assert on_disk(root)
     follow_deletions(chats, root, lambda text: pytest.fail(text))
     assert not on_disk(root)
