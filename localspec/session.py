@@ -337,6 +337,8 @@ class Session:
         """Use so many CPU threads from now on, for single tokens and for prompts."""
         for context in self.contexts:
             context.set_threads(decode, batch)
+        if self._heads is not None:
+            self._heads.set_threads(decode, batch)
         self.status = replace(self.status, n_threads=decode)
 
     def clear(self) -> None:

@@ -247,6 +247,10 @@ class MtpHeads:
         row: Row = np.ctypeslib.as_array(pointer, (self._n_vocab,))
         return row
 
+    def set_threads(self, decode: int, batch: int) -> None:
+        """CPU threads from now on, as for the target's context."""
+        llama_cpp.llama_set_n_threads(self.handle, decode, batch)
+
     def close(self) -> None:
         """Free the context, and the file of heads; before the target's. Safe to repeat."""
         if self.handle:

@@ -227,7 +227,8 @@ def _row_bytes(type_name: str, width: int) -> int:
 
 def _mask_bytes(shape: Shape, settings: Settings) -> int:
     """The attention mask: a row per token of a micro-batch, a column per cell (llama-graph.cpp)."""
-    windows = {layer.window for layer in shape.layers if layer.k_width}
+    # Heads without a cache of their own look into the target's.
+    windows = {layer.window for layer in shape.layers if layer.k_width or shape.is_heads}
     cells = sum(kv_cells(settings.n_ctx, window, settings) for window in windows)
     return cells * settings.n_ubatch * (_F16 if settings.flash_attn else _F32)
 

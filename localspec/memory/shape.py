@@ -221,9 +221,15 @@ def _heads(header: Header, repacked: frozenset[str]) -> Shape | None:
         if block and int(block[1]) in sums:
             _add(sums[int(block[1])], tensor, repacked)
     keys, values = header.n_embd_head_k, 0 if header.is_mla else header.n_embd_head_v
-    n_head_kv = header.n_head_kv
+    n_head_kv, windows = header.n_head_kv, _listed_windows(header)
     layers = tuple(
-        Layer(weight, copy, k_width=n_head_kv[at] * keys, v_width=n_head_kv[at] * values)
+        Layer(
+            weight,
+            copy,
+            k_width=n_head_kv[at] * keys,
+            v_width=n_head_kv[at] * values,
+            window=windows[at],
+        )
         for at, (weight, copy) in sums.items()
     )
     if found.kind == "apart":
@@ -232,6 +238,14 @@ def _heads(header: Header, repacked: frozenset[str]) -> Shape | None:
     return replace(
         whole, layers=layers, input=nothing, output=nothing, is_heads=True, is_inside=True
     )
+
+
+def _listed_windows(header: Header) -> list[int]:
+    """The window of each layer, heads included; only a list in the file says it of heads."""
+    pattern = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
+    flags = list(pattern) if isinstance(pattern, tuple) else []
+    flags += [False] * (header.n_layer_all - len(flags))
+    return [header.n_swa if flag else 0 for flag in flags]
 
 
 def _without_heads(header: Header) -> dict[str, Value]:
