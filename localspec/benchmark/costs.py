@@ -1,0 +1,77 @@
+"""What decodes cost on this machine, measured on purpose: by width, by prompt length.
+
+Noise only adds time, so the cheapest of a few passes is what a decode costs. The passes go over all
+widths in turn: a burst of work elsewhere then spoils one value of each and not all of one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from localspec.files import Cancelled
+from localspec.spec.drafter import Decoder
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
+"""Dense where kernels take rows in groups of four and eight, then the multiples."""
+N_PASSES = 3
+BUDGET_S = 8.0
+"""After so long no further pass begins; the first is always whole."""
+
+
+def cost_by_width(
+    decoder: Decoder,
+    prefix: Sequence[int],
+    widths: Sequence[int] = WIDTHS,
+    *,
+    n_rows: int | None = None,
+    n_passes: int = N_PASSES,
+    budget_s: float = BUDGET_S,
+    cancelled: Cancelled = lambda: False,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[int, float]:
+    """width -> least seconds of a decode of so many tokens after ``prefix``, reading the best token
+    of ``n_rows`` rows (None: of all, as verification does).
+
+    Widths that do not fit the context are left out; when cancelled, what was measured by then is
+    returned. The cache is empty afterwards. Raises DecodeError.
+    """
+    found: dict[int, float] = {}
+    fitting = [width for width in widths if len(prefix) + width <= decoder.n_ctx]
+    _read(decoder, prefix)
+    # The first decode of a width may set things up that later ones do not pay for.
+    started = clock()
+    for number in range(n_passes + 1):
+        if number > 1 and clock() - started > budget_s:
+            break
+        for width in fitting if number else fitting[:2]:
+            if cancelled():
+                decoder.clear()
+                return found
+            seconds = _one(decoder, prefix, width, n_rows or width, clock)
+            if number:
+                found[width] = min(seconds, found.get(width, seconds))
+    decoder.clear()
+    return found
+
+
+def _one(
+    decoder: Decoder, prefix: Sequence[int], width: int, n_rows: int, clock: Callable[[], float]
+) -> float:
+    tokens = [prefix[i % len(prefix)] for i in range(width)]
+    started = clock()
+    decoder.decode(tokens, n_rows)
+    for row in range(n_rows):
+        decoder.row(row).argmax()
+    seconds = clock() - started
+    if not decoder.rollback(len(prefix)):
+        _read(decoder, prefix)
+    return seconds
+
+
+def _read(decoder: Decoder, tokens: Sequence[int], n_chunk: int = 256) -> None:
+    decoder.clear()
+    for start in range(0, len(tokens), n_chunk):
+        decoder.decode(tokens[start : start + n_chunk], 0)
+    # A memory that keeps states to go back to must know that this is the place.
+    decoder.rollback(len(tokens))
