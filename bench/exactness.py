@@ -24,10 +24,12 @@ import yaml
 
 from localspec.chat import Message
 from localspec.config import Config
+from localspec.grammar import from_json_schema
 from localspec.opening import open_session
 from localspec.session import Session
 from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
+from tests.helpers_schema import valid
 
 NEAR_TIE = 0.5
 GREEDY = Sampling(temperature=0.0, seed=1)
@@ -135,9 +137,6 @@ def line(run: Run) -> str:
 
 def schemas(session: Session, options: argparse.Namespace) -> int:
     """Every schema in every mode; returns how many finished answers do not validate."""
-    from localspec.grammar import from_json_schema
-    from tests.helpers_schema import valid
-
     n_bad = 0
     for case in json.loads(SCHEMAS.read_text(encoding="utf-8")):
         grammar = from_json_schema(json.dumps(case["schema"]))
