@@ -340,6 +340,15 @@ class Session:
         if self._heads is not None:
             self._heads.set_threads(decode, batch)
         self.status = replace(self.status, n_threads=decode)
+        if self._setup is not None:
+            self._setup = replace(self._setup, n_threads=decode)
+
+    def teach(self, costs: Learned) -> bool:
+        """Use ``costs``, measured on purpose, from now on. Returns whether they were kept for the
+        next run."""
+        self._costs = costs
+        self._engine.pacer = self._pacer()
+        return self._setup is not None and learned.save(self._setup, costs)
 
     def clear(self) -> None:
         """Forget every token that was read, so that the next prompt is read from its start."""

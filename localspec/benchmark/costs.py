@@ -7,7 +7,7 @@ widths in turn: a burst of work elsewhere then spoils one value of each and not 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from localspec.files import Cancelled
 from localspec.spec.drafter import Decoder
@@ -75,3 +75,15 @@ def _read(decoder: Decoder, tokens: Sequence[int], n_chunk: int = 256) -> None:
         decoder.decode(tokens[start : start + n_chunk], 0)
     # A memory that keeps states to go back to must know that this is the place.
     decoder.rollback(len(tokens))
+
+
+def between(curve: Mapping[int, float], width: int) -> float | None:
+    """The curve at ``width``: linear between measured widths; None beyond them."""
+    below = max((w for w in curve if w <= width), default=None)
+    above = min((w for w in curve if w >= width), default=None)
+    if below is None or above is None:
+        return None
+    if below == above:
+        return curve[below]
+    share = (width - below) / (above - below)
+    return curve[below] + share * (curve[above] - curve[below])

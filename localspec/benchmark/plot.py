@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from localspec.benchmark.costs import between
 from localspec.benchmark.summary import Summary
 from localspec.config import Mode
 
@@ -112,7 +113,7 @@ def _curve(summary: Summary) -> list[str]:
         )
         parts.append(_label(box.x(width), box.y(0) + 16, str(width), size=9, anchor="middle"))
     for width, share in summary.chosen.items():
-        at = _between(curve, width)
+        at = between(curve, width)
         if at is None:
             continue
         parts.append(
@@ -181,18 +182,6 @@ def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "
 def _text(text: str) -> str:
     """Safe inside an element: markup escaped, and nothing that XML does not allow."""
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
-
-
-def _between(curve: dict[int, float], width: int) -> float | None:
-    """Linear between measured widths; None beyond them."""
-    below = max((w for w in curve if w <= width), default=None)
-    above = min((w for w in curve if w >= width), default=None)
-    if below is None or above is None:
-        return None
-    if below == above:
-        return curve[below]
-    share = (width - below) / (above - below)
-    return curve[below] + share * (curve[above] - curve[below])
 
 
 def _round_up(value: float) -> float:

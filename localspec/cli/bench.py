@@ -307,7 +307,7 @@ def _show(
         output.note("nothing was measured")
         return
     draft = about["draft"] or "no draft model"
-    output.text(f"{about['model']} with {draft}, {about['n_threads']} threads")
+    output.text(f"{about['model']} with {draft}, threads: {about['n_threads']}")
     rounds = max(run.round for run in results.runs) + 1
     output.text(
         f"{len(prompts)} prompt{'s' * (len(prompts) != 1)}, {results.n_tokens} tokens each, "
@@ -367,7 +367,7 @@ def _draw(path: Path, summary: Summary, about: dict[str, Any], results: Results)
     title = f"{label(about['model'])} with {label(about['draft'] or 'no draft model')}"
     subtitle = (
         f"localspec bench: {len(results.prompts)} prompts, {results.n_tokens} tokens, temperature "
-        f"{results.sampling.temperature:g}, {about['n_threads']} threads"
+        f"{results.sampling.temperature:g}, threads: {about['n_threads']}"
     )
     try:
         path.write_text(svg(summary, title, subtitle), encoding="utf-8")
