@@ -178,8 +178,9 @@ class ModelDrafter:
             row = self._translation.project(row)
         if sampler.greedy:
             token = sampler.best(row)
-            shifted = np.exp(row - row[token])
-            return token, float(1.0 / shifted.sum())
+            # Not from the token's own logit: a grammar or a penalty may choose one far below.
+            weights = np.exp(row - row.max())
+            return token, float(weights[token] / weights.sum())
         dist: Dist = sampler.distribution(row)
         assert draft.dists is not None
         draft.dists.append(dist)
