@@ -1,4 +1,4 @@
-"""MTP heads from the file to the answer: found, planned, loaded, used, or left out with a reason."""
+"""MTP heads from the file to the answer: found, planned, loaded, used, left out with a reason."""
 
 from __future__ import annotations
 

@@ -276,6 +276,28 @@ def test_rejections_of_every_length_leave_the_text_as_it_was(open_context: Open,
         assert finished.stats.n_verified - finished.stats.n_accepted > 20
 
 
+@pytest.mark.parametrize("swa_full", [False, True])
+def test_far_past_the_window_with_rejections(open_context: Open, swa_full: bool) -> None:
+    """Field report: sliding-window models failed past the window unless the cache was full-size."""
+    context = open_context("window", swa_full=swa_full, n_batch=32, n_ubatch=32)
+    assert context.can_roll_back()
+    text = plain(context, PROMPT, 10 * WINDOW)
+    context.clear()
+    drafter = half_right(PROMPT + text, n=20)
+    engine = Engine(context, VOCABULARY, [drafter], FixedPacer("scripted", 20), n_chunk=32)
+    tokens, finished = answer(engine, PROMPT, 10 * WINDOW)
+    assert tokens == text
+    assert engine.broken == ""
+    assert finished.stats.n_verified > finished.stats.n_accepted
+
+
+def test_how_many_states_to_keep() -> None:
+    assert rollback.rows_worth_keeping("qwen35", 50_000_000, 2_600_000_000) == 5
+    assert rollback.rows_worth_keeping("qwen35", 150_000_000, 16_500_000_000) == 8
+    assert rollback.rows_worth_keeping("lfm2", 1_000_000_000, 2_000_000_000) == 1
+    assert rollback.rows_worth_keeping("mamba", 10_000_000, 2_000_000_000) == 1
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_lookup_leaves_the_text_as_it_was(open_context: Open, name: str) -> None:
     """Field report: drafts from the text alone corrupt a hybrid's state."""
