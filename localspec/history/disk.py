@@ -121,6 +121,10 @@ class DiskIndex:
         """See ``Ring.find``."""
         return self.ring.find(tail)
 
+    def near(self, place: int, tail: Sequence[int]) -> Match | None:
+        """See ``Ring.near``."""
+        return self.ring.near(place, tail)
+
     def follow(self, match: Match, limit: int) -> list[Followed]:
         """See ``Ring.follow``."""
         return self.ring.follow(match, limit)

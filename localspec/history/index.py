@@ -143,6 +143,13 @@ class History:
                 return own._replace(places=tuple(-place for place in own.places))
         return found
 
+    def near(self, place: int, tail: Sequence[int]) -> Match | None:
+        """A short match around ``place``; see ``HistoryIndex``."""
+        if place < 0:
+            own = self._memory.near(-place, tail) if self._memory is not None else None
+            return own._replace(places=(-own.places[0],)) if own is not None else None
+        return self._disk.near(place, tail) if self._disk is not None else None
+
     def follow(self, match: Match, limit: int) -> list[Followed]:
         """How it went on; see ``HistoryIndex``."""
         if match.places[0] < 0:  # this is how ``find`` marks places in memory

@@ -41,7 +41,8 @@ MAX_LINKS = 24
 """How many links of a chain are followed in a search,"""
 MAX_PLACES = 16
 """and how many places that really match may vote."""
-BYTES_PER_TOKEN = 14
+NEAR_BEFORE, NEAR_AFTER = 12, 24
+"""How far from a place ``near`` looks."""
 
 _MAGIC = b"lshistry"
 _VERSION = 1
@@ -217,6 +218,27 @@ class Ring:
             return None
         token, places = _most([(place + 1, following) for place, following in voters])
         return Match(best, token - 1, len(voters), len(places), tuple(places))
+
+    def near(self, place: int, tail: Sequence[int]) -> Match | None:
+        """Where the text around ``place`` ended like ``tail``, by one token or more but fewer than
+        ``find`` would need; the longest, and the nearest among equals."""
+        start = max(_FIRST, place - NEAR_BEFORE)
+        end = min(self.capacity, place + NEAR_AFTER)
+        text = self._token_at[start:end].tolist()
+        wanted = [token + 1 for token in tail[1 - GRAM :]]
+        best, found = (0, 0), -1
+        for at in range(1, len(text)):
+            if text[at - 1] != wanted[-1] or not text[at]:
+                continue
+            length, most = 1, min(len(wanted), at)
+            while length < most and text[at - 1 - length] == wanted[-1 - length]:
+                length += 1
+            rank = (length, -abs(start + at - place))
+            if found < 0 or rank > best:
+                best, found = rank, at
+        if found < 0:
+            return None
+        return Match(best[0], text[found] - 1, 1, 1, (start + found,))
 
     def follow(self, match: Match, limit: int) -> list[Followed]:
         """Up to ``limit`` tokens from ``match.token`` on: at each place what most of those said

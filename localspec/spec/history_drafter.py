@@ -18,6 +18,8 @@ from localspec.spec.drafter import Draft, Hindsight, More, Offer, Sampler
 
 TAIL = 32
 """How many tokens of the text's end are compared."""
+PATIENCE = 16
+"""Tokens without any match after which a text is no longer followed."""
 MIN_CHANCE = 0.2
 """Below this chance for the first token nothing is offered,"""
 MIN_SURVIVAL = 0.02
@@ -53,6 +55,10 @@ class HistoryIndex(Protocol):
     def find(self, tail: Sequence[int]) -> Match | None:
         """The longest match of the end of ``tail``; None when there is none worth a look."""
 
+    def near(self, place: int, tail: Sequence[int]) -> Match | None:
+        """A match too short for ``find``, but close to ``place``, a place that ``find`` or ``near``
+        gave (or some tokens after one): the same text, where a name or a number differs."""
+
     def follow(self, match: Match, limit: int) -> list[Followed]:
         """How it went on after ``match``, ``match.token`` first; at most ``limit`` tokens."""
 
@@ -61,8 +67,9 @@ class HistoryIndex(Protocol):
 
 
 _BARS = tuple(max(CLASS_PRIORS[: i + 1]) for i in range(len(CLASS_PRIORS)))
-_PRIORS = (0.10, 0.20, 0.35, 0.55, 0.62, 0.72, 0.80, 0.90, 0.95)
-"""Chance of a token by length of match (classes of ``acceptance``) with one place to go by."""
+_PRIORS = (0.35, 0.50, 0.55, 0.55, 0.62, 0.72, 0.80, 0.90, 0.95)
+"""Chance of a token by length of match (classes of ``acceptance``) with one place to go by. Up to
+three tokens match only near a place that was followed before."""
 N_AGREEMENTS = 5
 WEIGHT = 16.0
 _FULL = 2000.0
@@ -171,6 +178,7 @@ class HistoryDrafter:
         self._tail: list[int] = []
         self._searched = False
         self._found: Match | None = None
+        self._followed: tuple[int, int] | None = None  # place of the next token, tokens unmatched
         self._drafted: tuple[Match, list[int]] | None = None
         self._spent_s = 0.0
 
@@ -179,6 +187,7 @@ class HistoryDrafter:
         self._index.begin()
         self._tail = list(tokens[-TAIL:])
         self._searched = False
+        self._followed = None
         self._drafted = None
 
     def offer(self) -> Offer | None:
@@ -228,6 +237,7 @@ class HistoryDrafter:
                 self.calibration.observe(
                     match_here.length, match_here.n_voters, match_here.n_agreeing, hit
                 )
+            self._go_on(match_here)
             self._tail.append(token)
             self._searched = False
         del self._tail[:-TAIL]
@@ -237,9 +247,22 @@ class HistoryDrafter:
         """(seconds, 0 decodes, 0.0, 0): there is no model to run or to catch up."""
         return self._spent_s, 0, 0.0, 0
 
+    def _go_on(self, match: Match | None) -> None:
+        """One token further in the text that is followed, whether or not it was the right one."""
+        if match is not None:
+            place, n_unmatched = match.places[0], 0
+        elif self._followed is not None and self._followed[1] < PATIENCE:
+            place, n_unmatched = self._followed[0], self._followed[1] + 1
+        else:
+            self._followed = None
+            return
+        self._followed = (place + 1 if place > 0 else place - 1, n_unmatched)
+
     def _search(self) -> Match | None:
         if not self._searched:
             found = self._index.find(self._tail)
+            if found is None and self._followed is not None:
+                found = self._index.near(self._followed[0], self._tail)
             # A damaged file may hold anything; the target must only see tokens that it has.
             self._found = found if found is not None and self._is_token(found.token) else None
             self._searched = True

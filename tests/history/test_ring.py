@@ -134,6 +134,23 @@ def test_nothing_is_found_after_the_end_of_a_text(ring: Ring) -> None:
     assert ring.find([1, 2, 3, 4]) is None
 
 
+def test_a_short_match_counts_near_a_place(ring: Ring) -> None:
+    put(ring, [[1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 4, 30, 4, 40]])
+    first = Ring.first
+    match = ring.near(first + 4, [70, 71, 3, 4])
+    assert match is not None
+    assert (match.length, match.token, match.places) == (2, 5, (first + 4,))
+    match = ring.near(first + 11, [70, 71, 3, 4])
+    assert match is not None
+    assert (match.length, match.token) == (2, 30), "the nearest of equals"
+    match = ring.near(first + 4, [9, 3, 4])
+    assert match is not None
+    assert (match.length, match.token) == (3, 30), "the longest"
+    assert ring.near(first + 4, [50]) is None
+    assert ring.near(first + 500, [3, 4]) is None
+    assert ring.near(10**9, [3, 4]) is None
+
+
 def test_blanked_text_is_gone(ring: Ring) -> None:
     put(ring, [text_of(1)])
     tail = text_of(1)[:50]

@@ -148,6 +148,17 @@ def test_a_draft_ends_where_the_texts_no_longer_agree() -> None:
     assert all(0 < confidence < 1 for confidence in draft.confidence)
 
 
+def test_a_text_is_followed_over_a_name_that_differs() -> None:
+    drafter = drafter_with(EARLIER)
+    drafter.begin(EARLIER[:30])
+    drafter.commit([62])  # instead of EARLIER[30]
+    drafter.commit([EARLIER[31]])
+    assert drafter.propose(4, always, never).tokens == EARLIER[32:36]
+    drafter.commit([62] * 30)
+    drafter.commit([EARLIER[62]])
+    assert drafter.propose(8, always, never).tokens == [], "it was lost for too long"
+
+
 def test_evidence_grows_with_the_match_and_with_agreement() -> None:
     drafter = drafter_with(EARLIER)
     evidences = []
@@ -202,6 +213,9 @@ class Helped:
 
     def find(self, tail: Sequence[int]) -> Match | None:
         return Match(20, tail[-1] + 1, 1, 1, (77,))
+
+    def near(self, place: int, tail: Sequence[int]) -> Match | None:
+        raise AssertionError("something longer was found")
 
     def follow(self, match: Match, limit: int) -> list[Followed]:
         return [Followed(match.token + i, 1, 1) for i in range(limit)]
