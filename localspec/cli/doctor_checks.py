@@ -43,11 +43,13 @@ def engine(report: Report) -> Hardware:
     report.data["llama_cpp"] = data
     try:
         from localspec.llama import devices as llama
+        from localspec.llama import ext
 
         words = llama.system_info()
         found = llama.devices()
         gpu = llama.supports_gpu_offload()
         version = llama.library_version()
+        heads, why_no_heads = ext.load()
     # A missing library is an OSError or, by the binding's own loader, a RuntimeError.
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         data["error"] = str(error)
@@ -67,6 +69,7 @@ def engine(report: Report) -> Hardware:
     data["gpu_offload"] = gpu
     data["instructions"] = instructions
     data["features"] = features
+    data["mtp_heads"] = heads is not None
     data["devices"] = [
         {
             "name": device.name,
@@ -81,6 +84,7 @@ def engine(report: Report) -> Hardware:
     report.line("GPU support", "yes" if gpu else "no, built for the CPU only")
     report.line("CPU instructions", " ".join(instructions) or "none beyond the basic ones")
     report.line("other features", " ".join(features) or "none")
+    report.line("MTP heads", "can be run" if heads is not None else f"no: {why_no_heads}")
     for device in found:
         report.line(f"device {device.name}", f"{device.description}{_memory_of(device)}")
     _missing_instructions(report, hardware, instructions)

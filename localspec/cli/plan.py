@@ -64,6 +64,6 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
     table(["tried, best first", "outcome", ""], [(s.name, s.verdict, s.reason) for s in plan.steps])
     click.echo()
     text(f"Mode {plan.mode}: {plan.reason}")
-    if not selection.draft:
+    if not selection.draft and not selection.heads:
         note(f"No draft: {selection.draft_reason}")
     return 0

@@ -156,6 +156,11 @@ def _model_parts(
         n_bytes = 4 * settings.n_batch * shape.n_embd * _F32
         parts.append(Part("hidden states", role, cpu, n_bytes))
     parts += _caches(role, shape, settings, where, devices)
+    # Recurrent states that are put aside: the end of the prompt (the target's only), and one from
+    # before the tokens that are being tried.
+    n_saved = 2 if role == "target" else 1
+    state_bytes = sum(layer.state_bytes for layer in shape.layers)
+    parts.append(Part("saved states", role, cpu, n_saved * state_bytes))
     for index in sorted({0, *where}):
         on_cpu = index == 0
         if on_cpu and where.count(0) == 0:
