@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from localspec.benchmark.costs import between, cost_by_width
 from localspec.drafts import OnDisk
@@ -126,6 +127,15 @@ def as_learned(
 # -- threads --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadCosts:
+    """``by_count``: threads -> least seconds of (one plain decode, one prompt token). ``noise``:
+    by how much the passes differed, as a share."""
+
+    by_count: dict[int, tuple[float, float]] = field(default_factory=dict)
+    noise: float = 0.0
+
+
 def thread_counts(n_logical: int, current: int) -> list[int]:
     """Counts worth trying: all up to ``MAX_THREAD_COUNTS``, then evenly spread ones; ``current``
     is among them."""
@@ -145,12 +155,10 @@ def cost_by_threads(
     n_passes: int = 3,
     cancelled: Cancelled = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[int, tuple[float, float]]:
-    """threads -> least seconds of (one plain decode, one prompt token); only whole passes count.
-
-    The caller sets the threads to use afterwards.
-    """
+) -> ThreadCosts:
+    """Only whole passes count. The caller sets the threads to use afterwards."""
     found: dict[int, tuple[float, float]] = {}
+    plain_times: dict[int, list[float]] = {}
     for _ in range(n_passes):
         measured: dict[int, tuple[float, float]] = {}
         for count in counts:
@@ -162,24 +170,28 @@ def cost_by_threads(
                 decoder, prefix, (N_PROMPT,), n_rows=1, n_passes=1, cancelled=cancelled, clock=clock
             )
             if cancelled():
-                return found
+                return ThreadCosts(found, 0.0)
             measured[count] = (plain[1], prompt.get(N_PROMPT, plain[1] * N_PROMPT) / N_PROMPT)
         for count, (one, many) in measured.items():
             before = found.get(count, (one, many))
             found[count] = (min(one, before[0]), min(many, before[1]))
-    return found
+            plain_times.setdefault(count, []).append(one)
+    return ThreadCosts(found, median(max(t) / min(t) - 1 for t in plain_times.values()))
 
 
-def best_threads(found: Mapping[int, tuple[float, float]], current: int) -> Threads:
-    """The fastest counts, the smaller of equals; ``current`` where nothing is clearly faster."""
-    return Threads(_fastest(found, current, 0), _fastest(found, current, 1))
+def best_threads(costs: ThreadCosts, current: int) -> Threads:
+    """The fastest counts, the smaller of equals; ``current`` where nothing is faster by more than
+    the machine's noise."""
+    return Threads(_fastest(costs, current, 0), _fastest(costs, current, 1))
 
 
-def _fastest(found: Mapping[int, tuple[float, float]], current: int, which: int) -> int:
+def _fastest(costs: ThreadCosts, current: int, which: int) -> int:
+    found = costs.by_count
     if current not in found:
         return current
     best = min(sorted(found), key=lambda count: found[count][which])
-    return best if found[current][which] > THREADS_GAIN * found[best][which] else current
+    gain = found[current][which] / found[best][which]
+    return best if gain > THREADS_GAIN + costs.noise else current
 
 
 # -- which files together -------------------------------------------------------------------------
@@ -258,3 +270,23 @@ def compare(files: Files, accepted: float) -> list[Together]:
                 speed, n = max(speeds)
                 found.append(Together(target, draft, n, speed))
     return sorted(found, key=lambda one: -one.tokens_per_s)
+
+
+# -- all together ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Found:
+    """All that ``localspec tune`` measured. ``by_threads``: empty
+    when the thread count was given. ``in_use``: names of the target's and the draft's files.
+    ``kept``: the costs are there for the next run."""
+
+    target: ModelCosts
+    drafts: dict[str, DraftModelCosts]
+    by_threads: ThreadCosts
+    threads: Threads
+    threads_before: int
+    accepted: float | None = None
+    together: tuple[Together, ...] = ()
+    in_use: tuple[str, str | None] = ("", None)
+    kept: bool = False
