@@ -37,7 +37,7 @@ Ids = npt.NDArray[np.uint32]
 GRAM, LONG_GRAM = 4, 12
 MAX_MATCH = 32
 """Matches are not counted further."""
-MAX_LINKS = 24
+MAX_LINKS = 20
 """How many links of a chain are followed in a search,"""
 MAX_PLACES = 16
 """and how many places that really match may vote."""
