@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 
 from localspec.errors import LocalspecError
@@ -9,6 +10,7 @@ from localspec.terminal import label
 from localspec.tui.arrivals import Arrivals
 from localspec.tui.told import Ask, Count, Open, SetMode
 from localspec.tui.turns import Conversation, Turn, question
+from localspec.tui.widgets.message import MessageView
 
 MAX_QUEUED = 20
 
@@ -57,7 +59,7 @@ class Asking(Arrivals):
         await self.next_in_queue()
 
     def _with_files(self, text: str) -> str:
-        parts = [f"File {name}:\n\n```\n{body}\n```" for name, body in self.attached]
+        parts = [_as_code(name, body) for name, body in self.attached]
         self.attached.clear()
         return "\n\n".join([*parts, text])
 
@@ -130,6 +132,8 @@ class Asking(Arrivals):
 
     async def cut(self, turn: Turn) -> None:
         """Remove ``turn`` and all after it, everywhere."""
+        if isinstance(self.focused, MessageView):
+            self.prompt.focus()  # it may be the one that goes
         gone = self.conversation.cut(turn)
         self.keeper.cut(gone)
         await self.view.cut(gone)
@@ -231,3 +235,9 @@ class Asking(Arrivals):
     def count_prompt(self) -> None:
         """Ask how many tokens the next answer has to read."""
         self.inference.put(Count(self.conversation.messages()))
+
+
+def _as_code(name: str, text: str) -> str:
+    """A file as a code block whose fence is longer than any inside."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"File {name}:\n\n{fence}\n{text}\n{fence}"

@@ -73,7 +73,7 @@ def read(text: str) -> tuple[str, str] | None:
     near = [known for known in COMMANDS if known.startswith(name)]
     if len(near) == 1:
         return near[0], argument
-    if "\n" in argument:
+    if "\n" in text.strip():
         return None  # a pasted text whose first line happens to begin with a slash
     raise UsageError(
         f"there is no command /{name}",

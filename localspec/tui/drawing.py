@@ -56,6 +56,8 @@ def seconds(value: float | None) -> str:
     """With a sign, since less than nothing may have been saved."""
     if value is None:
         return DASH
+    if abs(value) < 0.05:
+        return "0.0 s"
     if abs(value) < 60:
         return f"{value:+.1f} s"
     sign = "-" if value < 0 else "+"
@@ -118,7 +120,7 @@ def panel(data: PanelData, width: int) -> Content:
     )
     whole = data.totals
     lines += _rate("This chat", whole.acceptance_rate, (whole.n_accepted, whole.n_verified), width)
-    row(f"Last {data.n_window} steps" if data.n_window else "Last steps", percent(data.window_rate))
+    row(f"Last {data.n_window}" if data.n_window else "Last steps", percent(data.window_rate))
     lines.append(
         Content.styled(sparkline(data.window_series, width) or "░" * width, "$accent-lookup")
     )

@@ -37,19 +37,9 @@ def own_terminal(log: Path) -> Iterator[Terminal]:
     Textual needs, and nothing where there are no such descriptors; llama.cpp's own messages go to
     the log in any case. Afterwards all is as it was before.
     """
-    try:
-        out, error = sys.__stdout__, sys.__stderr__
-        if (
-            os.name == "nt"
-            or out is None
-            or error is None
-            or (out.fileno(), error.fileno()) != (1, 2)
-        ):
-            yield Terminal()
-            return
-        paths.make_private_dir(log.parent)
-        target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except (OSError, ValueError):
+    target = _log_descriptor(log)
+    out, error = sys.__stdout__, sys.__stderr__
+    if target is None or out is None or error is None:
         yield Terminal()
         return
     out.flush()
@@ -76,3 +66,17 @@ def own_terminal(log: Path) -> Iterator[Terminal]:
         for stream in streams:
             with contextlib.suppress(OSError, ValueError):
                 stream.close()
+
+
+def _log_descriptor(log: Path) -> int | None:
+    """The log, open for writing; None where descriptors are better left alone."""
+    try:
+        out, error = sys.__stdout__, sys.__stderr__
+        if os.name == "nt" or out is None or error is None:
+            return None
+        if (out.fileno(), error.fileno()) != (1, 2):
+            return None
+        paths.make_private_dir(log.parent)
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except (OSError, ValueError):
+        return None

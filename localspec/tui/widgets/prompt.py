@@ -187,6 +187,7 @@ class Prompt(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         # Terminals send line ends as they like; control characters have no place in a question.
+        event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         if result := self._replace_via_keyboard(text, *self.selection):
