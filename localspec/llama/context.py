@@ -16,7 +16,7 @@ import llama_cpp
 import numpy as np
 
 from localspec.errors import DecodeError, ModelLoadError
-from localspec.llama import rollback
+from localspec.llama import ext, rollback
 from localspec.llama.model import Model
 from localspec.spec.drafter import MAX_WIDTH, Interrupted, Row
 
@@ -118,7 +118,7 @@ class Context:
             self,
             is_recurrent=is_recurrent,
             n_swa=0 if settings.swa_full else model.n_swa,
-            n_rs_seq=int(llama_cpp.llama_n_rs_seq(self.handle)),
+            n_rs_seq=ext.n_rs_seq(self.handle),
             n_seq_max=n_sequences,
             token_by_token=settings.drafts,
         )

@@ -75,6 +75,13 @@ class Ext:
     """One of them, float32 [n_embd]."""
 
 
+def n_rs_seq(context: Any) -> int:
+    """Recurrent states that a context keeps for taking tokens back; 0 also where llama.cpp does not
+    say."""
+    ask = getattr(llama_cpp, "llama_n_rs_seq", None)
+    return int(ask(context)) if ask is not None else 0
+
+
 def load(library: Any = None) -> tuple[Ext | None, str]:
     """The functions, or None and why they cannot be had. ``library``: another one to look in."""
     missing = [*_missing_fields(), *(name for name in _PUBLIC if not hasattr(llama_cpp, name))]
