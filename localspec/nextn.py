@@ -19,8 +19,7 @@ architecture; ``shared``: a small model of its own that reads the target's cache
 # Architectures with a graph for MTP heads (llama.cpp, src/models), and what each asserts.
 _ONE_HEAD = frozenset(
     {
-        "qwen35", "qwen35moe", "qwen3next", "glm4moe", "nemotron_h_moe", "bailingmoe3",
-        "cohere2moe", "hy_v3",
+        "qwen35", "qwen35moe", "qwen3next", "glm4moe", "nemotron_h_moe", "cohere2moe", "hy_v3",
     }
 )  # fmt: skip
 # Only these hand out the hidden state of the row that is asked for when a batch has several, which
@@ -32,9 +31,12 @@ _ALSO = {
     "qwen35moe": ("ffn_gate_inp.weight",),
     "qwen3next": ("ffn_gate_inp.weight",),
     "glm4moe": ("ffn_gate_inp.weight",),
-    "nemotron_h_moe": ("nextn.shared_head_norm.weight",),
+    "cohere2moe": ("ffn_gate_inp.weight",),
+    "nemotron_h_moe": ("ffn_gate_inp.weight", "nextn.shared_head_norm.weight"),
     "mimo2": ("attn_qkv.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"),
 }
+_TURNS_WHOLE_KEYS = frozenset({"hy_v3", "cohere2moe"})
+_EITHER_BLOCK = frozenset({"hy_v3", "step35"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,20 @@ def _unusable(header: Header, there: set[str]) -> str:
         return f"it has {n} MTP heads, and one of a {name} model can be run"
     if header.n_embd_head_k != header.n_embd_head_v and name != "mimo2":
         return "its MTP heads have keys and values of different lengths"
+    turned = header.number("rope.dimension_count", header.n_embd_head_k)
+    if name in _TURNS_WHOLE_KEYS and turned != header.n_embd_head_k:
+        return "its MTP heads turn only a part of each key"
     for head in range(n):
         block = f"blk.{header.n_layer + head}."
         for part in (*_BLOCK, *_ALSO.get(name, ())):
             if block + part not in there:
                 return f"its MTP head {head + 1} lacks {part}"
+        either = {f"{block}ffn_gate.weight", f"{block}ffn_gate_inp.weight"}
+        if name in _EITHER_BLOCK and not either & there:
+            return f"its MTP head {head + 1} lacks a feed-forward block"
+        own_output = f"{block}nextn.shared_head_head.weight"
+        if name in _SEVERAL_HEADS and not {"output.weight", own_output} & there:
+            return f"its MTP head {head + 1} has no output matrix"
     return ""
 
 

@@ -70,6 +70,18 @@ def test_a_head_with_a_part_missing_is_refused(header: Callable[..., Header], pa
     assert found.unusable == f"its MTP head 1 lacks nextn.{part}.weight"
 
 
+def test_several_heads_need_an_output_and_a_block(header: Callable[..., Header]) -> None:
+    whole = header(write_counting_step35, n_heads_mtp=2)
+    for name, reason in (
+        ("output.weight", "head 1 has no output matrix"),
+        ("blk.3.ffn_gate.weight", "head 2 lacks a feed-forward block"),
+    ):
+        tensors = tuple(tensor for tensor in whole.tensors if tensor.name != name)
+        found = heads_of(replace(whole, tensors=tensors))
+        assert found is not None
+        assert reason in found.unusable
+
+
 def test_more_heads_than_llama_cpp_runs_are_refused(header: Callable[..., Header]) -> None:
     found = heads_of(header(write_qwen35, n_heads_mtp=2))
     assert found is not None
