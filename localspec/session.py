@@ -100,6 +100,7 @@ class Session:
         self.trace: Trace | None = None
         self._costs: Learned | None = None
         self._setup: learned.Setup | None = None
+        self._has_answered = False
         self._why_no_draft = why_no_draft
         self._target = target
         self._draft = draft
@@ -255,6 +256,7 @@ class Session:
             if part is not None:
                 part.context.watch(cancelled)
         whole = list(tokens)
+        self._has_answered = True
         if self.trace is not None:
             self.trace.begin(tokens, self.status, sampling.temperature, sampling.seed)
         try:
@@ -359,7 +361,7 @@ class Session:
         """Keep what was learned and free all memory. Safe to repeat."""
         found, setup = self.learned_costs(), self._setup
         self._setup = None
-        if setup is not None and found is not None and found != learned.load(setup):
+        if setup is not None and found is not None and self._has_answered:
             learned.save(setup, found)
         if self.history is not None:
             self.history.close()
