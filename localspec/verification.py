@@ -33,6 +33,9 @@ NEAR_TIE = 0.5
 SUSPICIOUS = 1e-4
 """A smaller p-value twice in a row is a violation."""
 N_BINS = 21
+ENOUGH = 10 * N_BINS
+"""Sampled tokens that a test needs; short answers are drawn more often, up to ``MAX_PASSES``."""
+MAX_PASSES = 5
 PROBED_WIDTH = 8
 
 GREEDY = Sampling(temperature=0.0, seed=1)
@@ -229,11 +232,16 @@ class Verifying:
         rng = np.random.default_rng([7, first_seed])
         places: list[float] = []
         n_verified = 0
-        for number, prompt in enumerate(self._prompts):
-            sampling = Sampling(temperature=0.8, seed=first_seed + number)
-            answer, verified = self._answer(prompt, mode, sampling, self._effort.n_sampled)
-            n_verified += verified
-            places += self._places(self._tokens(prompt), answer, sampling, rng)
+        seed = first_seed
+        for _ in range(MAX_PASSES):
+            for prompt in self._prompts:
+                sampling = Sampling(temperature=0.8, seed=seed)
+                seed += 1
+                answer, verified = self._answer(prompt, mode, sampling, self._effort.n_sampled)
+                n_verified += verified
+                places += self._places(self._tokens(prompt), answer, sampling, rng)
+            if len(places) >= ENOUGH:
+                break
         return uniform_p_value(places), len(places), n_verified
 
     def _places(
