@@ -75,7 +75,7 @@ PLAIN = Exactness(1, EXACT, "--exact was not checked for drafting: loaded with -
 def judge(differences: Mapping[int, float] | None) -> Exactness:
     """The verdict on what ``llama.probe.width_differences`` measured."""
     if not differences:
-        text = "not known: this model's memory cannot be taken back to compare"
+        text = "not known: the context is too short to compare"
         return Exactness(1, text, f"--exact: {text}")
     max_width = 1
     for width in sorted(differences):

@@ -21,7 +21,7 @@ def width_differences(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> dict[int, float] | None:
     """For each width from 2 to ``max_width`` the largest absolute difference of a logit from the
-    one that decoding token by token gives; None where the memory cannot go back to compare.
+    one that decoding token by token gives; None where the context is too short to compare.
 
     The same tokens are decoded one by one, then again in batches of 2, 3, ... near the start and
     beyond ``FAR`` tokens (where the context is that long). Leaves the cache empty.
@@ -32,21 +32,23 @@ def width_differences(
     for start in (_NEAR, FAR):
         if start + n_compared > context.n_ctx:
             break
-        context.clear()
-        for at in range(0, start, context.n_batch):
-            context.decode(tokens[at : min(start, at + context.n_batch)], 0)
+        _read(context, tokens[:start])
         compared = _compare(context, tokens[start : start + n_compared], max_width, cancelled)
-        if compared is None:
-            return None
         for width, difference in compared.items():
             found[width] = max(found.get(width, 0.0), difference)
     context.clear()
     return found or None
 
 
+def _read(context: Context, tokens: Sequence[int]) -> None:
+    context.clear()
+    for at in range(0, len(tokens), context.n_batch):
+        context.decode(tokens[at : at + context.n_batch], 0)
+
+
 def _compare(
     context: Context, tokens: Sequence[int], max_width: int, cancelled: Callable[[], bool]
-) -> dict[int, float] | None:
+) -> dict[int, float]:
     start = len(context.tokens)
     alone: list[Row] = []
     for token in tokens:
@@ -55,8 +57,8 @@ def _compare(
         context.decode([token], 1)
         alone.append(context.row(0).copy())
     if not context.rollback(start):
-        context.clear()
-        return None
+        # A recurrent memory does not go back that far: it reads the beginning again.
+        _read(context, list(context.tokens[:start]))
     found = {}
     done = 0
     for width in range(2, max_width + 1):
