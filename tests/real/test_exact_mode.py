@@ -3,12 +3,14 @@ bit."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from localspec.__main__ import main
 from localspec.chat import Message
 from localspec.config import Config
 from localspec.exact import EXACT, judge, plan_exact
@@ -116,3 +118,19 @@ def test_mirostat_is_not_drafted_for_and_says_so(session: Session) -> None:
     _, finished = answer(session, "Tell me a story.", Sampling(temperature=0.8, seed=3))
     assert finished.stats.n_drafted > 0
     assert session.status == before
+
+
+def test_an_answer_that_is_cut_is_not_called_complete(
+    model_file,  # type: ignore[no-untyped-def]
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = str(model_file("smollm2-135m"))
+    options = ["-m", path, "--mode", "lookup", "-t", "1", "-c", "256", "--temp", "0", "--json"]
+    schema = '{"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 4, "maxItems": 4}'
+    for limit, complete in (("6", False), ("60", True)):
+        assert main(["run", *options, "-j", schema, "-n", limit, "Name colours."]) == 0
+        captured = capsys.readouterr()
+        value = json.loads(captured.out)
+        assert value["grammar_complete"] is complete
+        assert ("not complete" in captured.err) is not complete
+    assert len(json.loads(value["text"])) == 4

@@ -3,17 +3,21 @@ distribution p that verification works with is the one that the settings describ
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers_sampling import distribution, penalised
+from helpers_schema import SCHEMAS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.errors import DecodeError, UsageError
+from localspec.grammar import from_json_schema
 from localspec.llama import sampler as sampler_module
 from localspec.llama.model import Model
 from localspec.llama.sampler import Chain, decided
@@ -294,6 +298,27 @@ def test_a_grammar_that_no_token_fits_is_an_error_not_nonsense(model: Model) -> 
         Chain(model, Sampling(seed=1, grammar=JSON), [1]).distribution(row)
     with pytest.raises(DecodeError, match="allows none"):
         Chain(model, Sampling(temperature=0, grammar=JSON), [1]).best(row)
+
+
+@pytest.mark.parametrize("case", SCHEMAS, ids=[case["id"] for case in SCHEMAS])
+def test_llama_cpp_reads_every_schemas_grammar_and_takes_its_example(
+    model: Model, case: dict[str, Any]
+) -> None:
+    grammar = from_json_schema(json.dumps(case["schema"]))
+    chain = Chain(model, Sampling(temperature=0, grammar=grammar), [1])
+    text = json.dumps(case["example"], ensure_ascii=False)
+    assert model.eos is not None
+    for token in model.tokenize(text, add_special=False, parse_special=False):
+        chain.accept(token)
+    chain.accept(model.eos)
+    wrong = Chain(model, Sampling(temperature=0, grammar=grammar), [1])
+    with pytest.raises(DecodeError):
+        _tell(wrong, model.tokenize("[[{]", add_special=False, parse_special=False))
+
+
+def _tell(chain: Chain, tokens: list[int]) -> None:
+    for token in tokens:
+        chain.accept(token)
 
 
 def test_an_unreadable_grammar_is_a_sentence(model: Model) -> None:

@@ -1,0 +1,48 @@
+"""The self-check on a real model: all is well as it is, and a broken rule is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from localspec.config import Config
+from localspec.opening import open_session
+from localspec.session import Session
+from localspec.spec.drafter import Draft, Row, Sampler
+from localspec.spec.verify import Verifier
+from localspec.verification import Effort, Verifying
+
+pytestmark = pytest.mark.real
+
+SMALL = Effort(n_prompts=2, n_greedy=16, n_sampled=120)
+
+
+@pytest.fixture(scope="module")
+def session(model_file) -> Iterator[Session]:  # type: ignore[no-untyped-def]
+    path = str(model_file("smollm2-135m"))
+    opened = open_session(Config(model=path, mode="lookup", threads=1, n_ctx=512, history=False))
+    yield opened
+    opened.close()
+
+
+def test_drafting_as_it_is_passes(session: Session) -> None:
+    found = Verifying(session, SMALL).run(["lookup"])
+    assert found.n_violations == 0
+    assert all(result.first_difference is None for result in found.greedy)
+    assert found.sampled[0].n_verified > 20
+    assert found.widths is not None
+
+
+def test_a_rule_that_keeps_every_draft_is_a_violation(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep(
+        self: Verifier, row: Row, draft: Draft, index: int, sampler: Sampler
+    ) -> tuple[bool, int]:
+        return True, draft.tokens[index]
+
+    monkeypatch.setattr(Verifier, "_check", keep)
+    found = Verifying(session, SMALL).run(["lookup"])
+    assert any(result.is_violation for result in found.greedy)
+    assert found.sampled[0].is_violation
