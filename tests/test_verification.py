@@ -80,7 +80,7 @@ def test_nothing_drafted_is_nothing_checked() -> None:
         ({2: 0.0, 3: 0.0, 4: 0.0}, 4, EXACT),
         ({2: 0.0, 3: 0.0, 4: 0.3}, 3, EXACT),
         ({2: 0.25, 3: 0.0, 4: 0.3}, 1, "rounding (max difference 0.3)"),
-        (None, 1, "not known: this model's memory cannot be taken back to compare"),
+        (None, 1, "not known: the context is too short to compare"),
     ],
 )
 def test_the_width_up_to_which_drafting_is_exact(
