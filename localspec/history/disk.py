@@ -117,9 +117,9 @@ class DiskIndex:
         assert self._ring is not None
         return self._ring
 
-    def find(self, tail: Sequence[int]) -> Match | None:
+    def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
         """See ``Ring.find``."""
-        return self.ring.find(tail)
+        return self.ring.find(tail, hint)
 
     def near(self, place: int, tail: Sequence[int]) -> Match | None:
         """See ``Ring.near``."""

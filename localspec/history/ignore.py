@@ -122,7 +122,7 @@ def _regex(pattern: str) -> str | None:
         elif rest[0] == "?":
             out, at = out + "[^/]", at + 1
         elif bracket:
-            inside = bracket[2].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+            inside = re.sub(r"[^\w-]", lambda c: re.escape(c[0]), re.sub("--+", "-", bracket[2]))
             out += f"(?!/)[{'^' if bracket[1] else ''}{inside}]"
             at += bracket.end()
         elif rest[0] == "\\" and len(rest) > 1:

@@ -134,11 +134,11 @@ class History:
         """An answer starts."""
         self._on_disk(DiskIndex.refresh, None)
 
-    def find(self, tail: Sequence[int]) -> Match | None:
+    def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
         """The longest match on disk or in memory; the latter among equals."""
-        found = self._disk.find(tail) if self._disk is not None else None
+        found = self._disk.find(tail, max(hint, 0)) if self._disk is not None else None
         if self._memory is not None:
-            own = self._memory.find(tail)
+            own = self._memory.find(tail, max(-hint, 0))
             if own is not None and (found is None or own.length >= found.length):
                 return own._replace(places=tuple(-place for place in own.places))
         return found

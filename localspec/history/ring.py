@@ -190,9 +190,13 @@ class Ring:
         empty = np.flatnonzero(stored == 0)
         return (stored[: int(empty[0])] if len(empty) else stored) - np.uint32(1)
 
-    def find(self, tail: Sequence[int]) -> Match | None:
+    def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
         """Where the text ended like ``tail`` (its last ``MAX_MATCH`` tokens count), and how it went
-        on most often after the longest match. None without a match of ``GRAM`` tokens."""
+        on most often after the longest match. None without a match of ``GRAM`` tokens.
+
+        ``hint``: a place whose token may be the next one; it is tried first, for an old place may
+        be hidden behind many newer ones that end with the same few tokens.
+        """
         n = min(len(tail), MAX_MATCH)
         if n < GRAM:
             return None
@@ -200,7 +204,7 @@ class Ring:
         packed = int.from_bytes(struct.pack(f"<{n}I", *wanted), "little")
         n_bits = 32 * n
         best, voters = GRAM, []
-        for place in self._candidates(wanted):
+        for place in self._candidates(wanted, hint):
             following = self._token_at[place + 1] if place + 1 < self.capacity else 0
             if not following:
                 continue
@@ -288,13 +292,14 @@ class Ring:
             chain = self._older[candidates - 1]
         return found
 
-    def _candidates(self, wanted: Sequence[int]) -> list[int]:
-        """Places whose last tokens may be ``wanted``, each once, the newest first."""
-        found: list[int] = []
+    def _candidates(self, wanted: Sequence[int], hint: int) -> list[int]:
+        """Places whose last tokens may be ``wanted``, each once: the hinted one, then the newest
+        first."""
         n_slots = self.capacity
+        found = [hint - 1] if _FIRST < hint <= n_slots else []
         if len(wanted) >= LONG_GRAM:
             place = self._twelve_at[_bucket(wanted[-LONG_GRAM:], n_slots)]
-            if _FIRST < place <= n_slots:
+            if _FIRST < place <= n_slots and place != hint:
                 found.append(place - 1)
         place = self._four_at[_bucket(wanted[-GRAM:], n_slots // 2)]
         for _ in range(MAX_LINKS):

@@ -52,8 +52,9 @@ class HistoryIndex(Protocol):
     def begin(self) -> None:
         """An answer starts: look whether others have added to the index. Cheap."""
 
-    def find(self, tail: Sequence[int]) -> Match | None:
-        """The longest match of the end of ``tail``; None when there is none worth a look."""
+    def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
+        """The longest match of the end of ``tail``; None when there is none worth a look. ``hint``:
+        a place whose token may well be the next one; 0 for none."""
 
     def near(self, place: int, tail: Sequence[int]) -> Match | None:
         """A match too short for ``find``, but close to ``place``, a place that ``find`` or ``near``
@@ -260,9 +261,10 @@ class HistoryDrafter:
 
     def _search(self) -> Match | None:
         if not self._searched:
-            found = self._index.find(self._tail)
-            if found is None and self._followed is not None:
-                found = self._index.near(self._followed[0], self._tail)
+            hint = self._followed[0] if self._followed is not None else 0
+            found = self._index.find(self._tail, hint)
+            if found is None and hint:
+                found = self._index.near(hint, self._tail)
             # A damaged file may hold anything; the target must only see tokens that it has.
             self._found = found if found is not None and self._is_token(found.token) else None
             self._searched = True

@@ -151,6 +151,19 @@ def test_a_short_match_counts_near_a_place(ring: Ring) -> None:
     assert ring.near(10**9, [3, 4]) is None
 
 
+def test_a_hint_finds_what_is_hidden_behind_newer_text(ring: Ring) -> None:
+    put(ring, [[7, 8, 9, 1, 1, 1, 1, 2], *([[1, 1, 1, 1, 3]] * 60)])
+    tail = [8, 9, 1, 1, 1, 1]
+    hidden = ring.find(tail)
+    assert hidden is not None
+    assert hidden.length == 4
+    match = ring.find(tail, Ring.first + 7)
+    assert match is not None
+    assert (match.length, match.token) == (6, 2)
+    for wrong in (-5, 3, Ring.first + 1, 4096, 10**9):
+        assert ring.find(tail, wrong) == hidden
+
+
 def test_blanked_text_is_gone(ring: Ring) -> None:
     put(ring, [text_of(1)])
     tail = text_of(1)[:50]

@@ -211,7 +211,7 @@ class Helped:
 
     def begin(self) -> None: ...
 
-    def find(self, tail: Sequence[int]) -> Match | None:
+    def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
         return Match(20, tail[-1] + 1, 1, 1, (77,))
 
     def near(self, place: int, tail: Sequence[int]) -> Match | None:
