@@ -1,0 +1,106 @@
+"""The comparison's arithmetic and its skips; the peers themselves are not needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from bench import versus
+from bench.versus import SERVER_MODES, Contender, Peer, Task, compare, find_program, lines, speed_in
+from localspec.benchmark import BenchPrompt
+
+PROMPTS = [BenchPrompt("a", "code", "x"), BenchPrompt("b", "edit", "y")]
+
+
+def task(prompt: BenchPrompt, number: int) -> Task:
+    return Task(prompt, [1], 10, 0.0, number)
+
+
+def test_without_the_peers_it_says_so_and_ends_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versus, "open_session", lambda *_: pytest.fail("a model was loaded"))
+    assert versus.main(["--peers", str(tmp_path)]) == 0
+    assert "skipped: llama-server is not built in" in capsys.readouterr().out
+    assert versus.main(["--peers", ""]) == 0
+    assert "LOCALSPEC_PEERS" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes an executable the POSIX way")
+def test_programs_are_found_in_bin_too(tmp_path: Path) -> None:
+    assert find_program(None, "llama-server") is None
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "llama-server"
+    program.write_text("#!/bin/sh\n")
+    assert find_program(tmp_path, "llama-server") is None
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    assert find_program(tmp_path, "llama-server") == program
+
+
+def test_everyone_takes_turns() -> None:
+    order: list[str] = []
+
+    def contender(name: str) -> Contender:
+        def answer(_: Task) -> float:
+            order.append(name)
+            return 1.0
+
+        return answer
+
+    names = ["localspec", "server off", "server draft"]
+    found = compare({n: contender(n) for n in names}, task, PROMPTS, 3, lambda _: None)
+    assert all(len(values) == 3 for runs in found.values() for values in runs.values())
+    firsts = order[::3]
+    assert set(firsts) == set(names)
+    for i in range(0, len(order), 3):
+        assert set(order[i : i + 3]) == set(names)
+
+
+def test_medians_and_the_best_server_mode() -> None:
+    found = {
+        "a": {
+            "localspec": [30.0, 10.0, 20.0],
+            "localspec off": [10.0],
+            "server off": [9.0, 11.0, 10.0],
+            "server draft": [25.0],
+            "llama-cli": [100.0],
+        },
+        "b": {"localspec": [5.0], "localspec off": [], "server off": []},
+    }
+    one, other = lines(found)
+    assert one.speeds["localspec"] == 20.0
+    assert one.plain == pytest.approx(2.0)
+    assert (one.best_name, one.best) == ("server draft", pytest.approx(0.8))
+    assert (other.plain, other.best, other.best_name) == (None, None, "")
+
+
+def test_the_table_has_a_cell_for_everyone(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"a": {"localspec": [2.0], "localspec off": [1.0], "server off": [1.0]}, "b": {}}
+    versus.show(lines(found), ["localspec", "localspec off", "server off"])
+    rows = capsys.readouterr().out.splitlines()
+    assert len({row.count("|") for row in rows}) == 1
+    assert rows[2] == "| a | 2.0 | 1.0 | 1.0 | 2.00 | 2.00 |"
+    assert rows[-1].endswith("2.00 | 2.00 |")
+
+
+def test_speed_from_the_text_of_llama_cli() -> None:
+    text = "an answer [ Generation: x ]\n[ Prompt: 80.1 t/s | Generation: 27.3 t/s ]\n"
+    assert speed_in(text) == 27.3
+    assert speed_in("no timings") is None
+
+
+def test_every_peer_gets_the_same_files_threads_and_context() -> None:
+    peer = Peer(Path("t.gguf"), Path("d.gguf"), 2048, 2)
+    for extra in SERVER_MODES.values():
+        command = peer.arguments(*extra)
+        assert command[:8] == ["-m", "t.gguf", "-c", "2048", "-t", "2", "-tb", "2"]
+        assert "--offline" in command
+
+
+def test_unknown_server_modes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        versus.main(["--servers", "server fast"])
+    assert "server fast" in capsys.readouterr().err
