@@ -322,9 +322,9 @@ class Acting(Asking):
         else:
             self.prompt.focus()
 
-    def list_chats(self, query: str = "") -> None:
+    def list_chats(self) -> None:
         """Fill the sidebar."""
-        self.sidebar.show(self.keeper.find(query), self.keeper.chat_id or "")
+        self.sidebar.show(self.keeper.find(self.sidebar.searched), self.keeper.chat_id or "")
 
     async def action_history(self) -> None:
         """Search earlier questions."""

@@ -206,8 +206,8 @@ class ChatApp(Acting):
     def on_conversation_view_following(self, _: ConversationView.Following) -> None:
         self.refresh_bindings()
 
-    def on_sidebar_searched(self, event: Sidebar.Searched) -> None:
-        self.list_chats(event.query)
+    def on_sidebar_searched(self, _: Sidebar.Searched) -> None:
+        self.list_chats()
 
     async def on_sidebar_wanted(self, event: Sidebar.Wanted) -> None:
         chat_id = event.chat_id

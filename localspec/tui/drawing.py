@@ -15,6 +15,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 DASH = "–"
 _MAX_POSITIONS = 8
+_TALL = 36
+"""Lines that the panel takes with everything in it."""
 
 ORIGINS = {
     # origin: (style, mark in the legend, words). Never colour alone: each has its own attribute.
@@ -96,13 +98,15 @@ def _rate(name: str, rate: float | None, counts: tuple[int, int], width: int) ->
     ]
 
 
-def panel(data: PanelData, width: int) -> Content:
-    """The whole panel, ``width`` cells wide; long reasons wrap."""
+def panel(data: PanelData, width: int, height: int = 100) -> Content:
+    """The whole panel, ``width`` cells wide; long reasons wrap. Where ``height`` is short, empty
+    lines and the gauges that say least are left out."""
+    is_short = height < _TALL
     stats = data.answer or Stats()
     lines: list[Content] = []
 
     def title(text: str) -> None:
-        if lines:
+        if lines and not is_short:
             lines.append(Content(""))
         lines.append(Content.styled(text, "bold $text-primary"))
 
@@ -147,7 +151,8 @@ def panel(data: PanelData, width: int) -> Content:
     share = data.n_used / data.n_ctx if data.n_ctx else None
     used = f"{data.n_used:,} of {data.n_ctx:,}" if data.n_ctx else DASH
     row("Context", used, percent(share) if data.n_ctx else "")
-    lines.append(Content.styled(gauge(share, width), "$muted"))
+    if not is_short:
+        lines.append(Content.styled(gauge(share, width), "$muted"))
     row("Memory", DASH if data.n_bytes is None else size(data.n_bytes))
     if data.colours:
         title("Colours of words")

@@ -94,7 +94,8 @@ async def test_the_sidebar(path: Path) -> None:
         await until(pilot, lambda: app.keeper.title == "gamma (fork)")
         await pilot.press("d", "y")
         await until(pilot, lambda: len(app.keeper.find()) == 2)
-        assert app.keeper.chat_id is None
+        titles = sorted(info.title for info in app.keeper.find())
+        assert titles == ["about beta [red]", "gamma (fork)"]
 
 
 async def test_fork_from_a_message(path: Path) -> None:

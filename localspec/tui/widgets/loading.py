@@ -54,7 +54,7 @@ class LoadingView(Vertical):
     def start(self, what: str, total: int | None) -> None:
         """A piece of work of ``total`` bytes begins."""
         self._label, self._total, self._n_done, self._since = what, total, 0, self._clock()
-        self._head.update(Content(f"{label(what)} …"))
+        self._head.update(Content(label(what)))
         self._draw()
 
     def advance(self, n: int) -> None:

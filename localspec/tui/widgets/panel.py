@@ -27,7 +27,9 @@ class SpeculationPanel(VerticalScroll, can_focus=False):
     def show(self, data: PanelData) -> None:
         """Draw ``data``."""
         if self.display:
-            self.query_one("#panel-text", Static).update(panel(data, WIDTH - 4))
+            self.query_one("#panel-text", Static).update(
+                panel(data, WIDTH - 4, self.outer_size.height or self.app.size.height)
+            )
 
     @property
     def text(self) -> str:

@@ -45,11 +45,7 @@ class Sidebar(Vertical):
             self.what, self.chat_id = what, chat_id
 
     class Searched(Message):
-        """The list for ``query`` is wanted."""
-
-        def __init__(self, query: str) -> None:
-            super().__init__()
-            self.query = query
+        """Another list is wanted."""
 
     DEFAULT_CSS = """
     Sidebar { width: 34; height: 1fr; display: none; padding: 0 1; }
@@ -69,7 +65,8 @@ class Sidebar(Vertical):
     def show(self, chats: Sequence[ChatInfo], current: str) -> None:
         """List ``chats``; ``current`` is the open one."""
         listed = self.query_one(_List)
-        place = listed.highlighted
+        place = listed.highlighted or 0
+        marked = listed.get_option_at_index(place).id if listed.option_count else None
         listed.clear_options()
         for chat in chats:
             when = datetime.fromtimestamp(chat.updated).strftime("%d %b %H:%M")
@@ -80,7 +77,13 @@ class Sidebar(Vertical):
             )
             listed.add_option(Option(text, id=chat.id))
         if chats:
-            listed.highlighted = min(place or 0, len(chats) - 1)
+            ids = [chat.id for chat in chats]
+            listed.highlighted = ids.index(marked) if marked in ids else min(place, len(ids) - 1)
+
+    @property
+    def searched(self) -> str:
+        """What is in the search line."""
+        return self.query_one(Input).value
 
     def focus_list(self) -> None:
         """Keys go to the list."""
@@ -88,7 +91,7 @@ class Sidebar(Vertical):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.post_message(self.Searched(event.value))
+        self.post_message(self.Searched())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
