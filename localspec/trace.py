@@ -60,7 +60,7 @@ class Trace:
         self._stream: TextIO | None = None
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            self._stream = os.fdopen(handle, "w", encoding="utf-8")
+            self._stream = os.fdopen(handle, "w", encoding="utf-8", newline="\n")
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 with suppress(OSError):  # a file that was there before may have been readable
                     path.chmod(0o600)

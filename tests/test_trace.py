@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ import pytest
 
 from localspec import opening
 from localspec.__main__ import main
+from localspec.cli import chat
+from localspec.config import Config
 from localspec.errors import UsageError
+from localspec.files import NoProgress
 from localspec.session import Status
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Event, Step
@@ -111,3 +115,13 @@ def test_run_opens_the_trace_before_the_model(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert main(["run", "x", "--trace", str(tmp_path / "no" / "t")]) == 2
     assert "trace cannot be written" in capsys.readouterr().err
+
+
+def test_a_chat_gives_the_record_to_every_model_that_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "open_session", lambda *_: SimpleNamespace(trace=None))
+    with Trace(tmp_path / "t.jsonl") as trace:
+        for _ in range(2):  # /reload opens another one
+            session = chat._open(trace, Config(), NoProgress(), lambda: False)
+            assert session.trace is trace

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from statistics import geometric_mean
 
-from bench.replay import curves, fixed
+from bench.replay import curves, fixed, recorded
 from bench.replay.curves import Curve
 from bench.replay.optimum import optimum
 from bench.replay.policies import PlusMinusOne, replay, taught
@@ -71,7 +72,11 @@ def main() -> None:
     parser.add_argument("--modes", default="gwsr", help="of g, w, s, r (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="noisy runs of each answer")
     parser.add_argument("--half", choices=("tune", "check"), help="only this half of the prompts")
+    parser.add_argument("--trace", type=Path, help="replay this file of localspec run --trace")
     arguments = parser.parse_args()
+    if arguments.trace is not None:
+        recorded.show(arguments.trace)
+        return
     everything = load()
     for mode in arguments.modes:
         traces = [trace for trace in everything if trace.mode == mode]
