@@ -8,6 +8,7 @@
     ├── ModelNotFoundError         1   no such file, catalog name or hub name
     ├── ModelFileError             1   the file is there but is not a whole, readable GGUF
     ├── ModelLoadError             1   llama.cpp would not load it
+    │   └── AllocationError        1   there was no memory for it, in spite of the plan
     ├── PromptError                1   empty, too long for the context, template refuses it
     ├── DownloadError              3   a file could not be fetched
     │   ├── HubUnreachableError    3   nobody answers (or offline mode)
@@ -58,6 +59,10 @@ class ModelFileError(LocalspecError):
 
 class ModelLoadError(LocalspecError):
     """llama.cpp refused to load the model or to make a context for it."""
+
+
+class AllocationError(ModelLoadError):
+    """There was no memory for it, in spite of the plan."""
 
 
 class PromptError(LocalspecError):

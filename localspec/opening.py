@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog as catalogs
 from localspec import paths
 from localspec.config import Config
-from localspec.errors import DownloadCancelledError, LocalspecError, ModelLoadError, PairError
+from localspec.errors import (
+    AllocationError,
+    DownloadCancelledError,
+    LocalspecError,
+    ModelLoadError,
+    PairError,
+)
 from localspec.exact import PLAIN, ExactPlan, judge, plan_exact
 from localspec.files import Cancelled, NoProgress, Progress
 from localspec.gguf import read_header
 from localspec.hardware import detect, threads_for
 from localspec.header import Header
 from localspec.history import History, vocabulary_key
-from localspec.llama.context import Context, ContextSettings
 from localspec.llama.devices import devices
-from localspec.llama.model import Model
-from localspec.llama.mtp import MtpHeads
 from localspec.llama.probe import width_differences
+from localspec.loading import Loader, Parts
 from localspec.memory import Plan
-from localspec.nextn import Heads, holds_only_heads
+from localspec.nextn import holds_only_heads
 from localspec.planning import OWN_HEADS, Machine, Planner, name_of
 from localspec.profiles import choose, customised, load_profiles
 from localspec.select import Selection, select
 from localspec.session import (
     DRAFT_MODEL,
     MTP_HEADS,
-    Loaded,
     Session,
     Status,
     mode_in_force,
@@ -107,49 +109,47 @@ class _Opening:
     def run(self) -> Session:
         self._follow(self._planner.plan(self._draft_file))
         target_path, draft_path = self._fetch()
-        plan = self._planner.plan(self._draft_file)
-        assert plan is not None, "the header of a file that is here can be read"
-        self._follow(plan)
-        match = self._planner.match if self._draft_file is not None else None
         header = read_header(target_path)
         if holds_only_heads(header):
             raise ModelLoadError(
                 f"{target_path.name} holds only MTP heads, which draft for another model.",
                 hint="Name that model, and these heads with --draft.",
             )
+        failed: dict[str, str] = {}
+        while True:
+            plan = self._planner.plan(self._draft_file, failed)
+            assert plan is not None, "the header of a file that is here can be read"
+            self._follow(plan)
+            try:
+                return self._load(plan, header, target_path, draft_path)
+            except AllocationError as error:
+                # Everything half-loaded is free again: try the next step of the cascade.
+                if plan.step in failed:
+                    raise
+                failed[plan.step] = error.message
+                self._progress.note(f"{error.message}; trying the next best")
+
+    def _load(self, plan: Plan, header: Header, target: Path, draft: Path | None) -> Session:
         drafting = self._draft_file is not None or self._own_heads
-        heads_found = self._planner.heads if drafting else None
-        settings = self._planner.context_settings(plan.settings)
-        exact = plan_exact(header, settings) if self._config.exact else None
-        if exact is not None:
-            settings = exact.settings
-        n_gpu_layers = plan.settings.n_gpu_layers
-        model = self._load_model(
-            target_path,
-            # llama.cpp counts from the last layer, heads included.
-            n_gpu_layers + header.n_layer_nextn if n_gpu_layers else 0,
-            repack=exact is None or exact.repack,
-            load_mtp=self._own_heads and heads_found is not None,
-        )
-        target = _with_context(model, settings)
-        draft: Loaded | None = None
-        heads: MtpHeads | None = None
+        heads = self._planner.heads if drafting else None
+        match = self._planner.match if self._draft_file is not None else None
+        exact = None
+        if self._config.exact:
+            exact = plan_exact(header, self._planner.context_settings(plan.settings))
+        used = draft if drafting and (heads is not None or match is not None) else None
+        loader = Loader(self._planner, self._progress, self._cancelled)
+        parts = loader.load(plan, target, header, used, heads, exact)
         try:
-            can_roll_back = target.context.can_roll_back()
-            if heads_found is not None and can_roll_back:
-                heads = self._load_heads(target.context, heads_found, draft_path, plan)
-            elif draft_path is not None and match is not None and can_roll_back:
-                draft = self._load_draft(draft_path, plan)
-            history = self._history(header, target_path.name)
-            session = self._session(target, draft, heads, match, can_roll_back, history, plan)
-            self._use_learned(session, target_path, draft_path if draft or heads else None, plan)
+            if parts.draft_error is not None:
+                self._drop_draft(parts.draft_error)
+            drafts = parts.draft is not None or parts.heads is not None
+            session = self._session(parts, match, self._history(header, target.name), plan)
+            self._use_learned(session, target, used if drafts else None, plan)
             if exact is not None:
                 self._check_exact(session, exact)
             return session
         except BaseException:
-            for part in (heads, draft, target):
-                if part is not None:
-                    part.close()
+            parts.close()
             raise
 
     def _check_exact(self, session: Session, exact: ExactPlan) -> None:
@@ -179,17 +179,12 @@ class _Opening:
         self._own_heads = False
 
     def _session(
-        self,
-        target: Loaded,
-        draft: Loaded | None,
-        heads: MtpHeads | None,
-        match: Match | None,
-        can_roll_back: bool,
-        history: History | None,
-        plan: Plan,
+        self, parts: Parts, match: Match | None, history: History | None, plan: Plan
     ) -> Session:
-        drafts_with = MTP_HEADS if heads else DRAFT_MODEL if draft else ""
-        mode, reason = mode_in_force(self._config.mode, drafts_with, self._reason, can_roll_back)
+        drafts_with = MTP_HEADS if parts.heads else DRAFT_MODEL if parts.draft else ""
+        mode, reason = mode_in_force(
+            self._config.mode, drafts_with, self._reason, parts.can_roll_back
+        )
         if self._config.mode in ("lookup", "draft") and mode == "off":
             raise PairError(
                 f"--mode {self._config.mode} is not possible: {reason}",
@@ -201,20 +196,20 @@ class _Opening:
             mode=mode,
             reason=reason,
             profile=self._machine.profile.name,
-            n_ctx=target.context.n_ctx,
+            n_ctx=parts.target.context.n_ctx,
             n_threads=self._machine.n_threads,
             plan=plan,
         )
         return Session(
             status,
-            target,
-            draft,
+            parts.target,
+            parts.draft,
             match,
             self._config,
-            can_roll_back,
+            parts.can_roll_back,
             self._reason,
             history,
-            heads,
+            parts.heads,
             self._planner.heads_share,
         )
 
@@ -278,56 +273,3 @@ class _Opening:
                 raise
             self._drop_draft(error)
             return found, None
-
-    def _load_draft(self, path: Path, plan: Plan) -> Loaded | None:
-        planned = plan.draft_settings or plan.settings
-        settings = replace(self._planner.context_settings(planned), drafts=True)
-        try:
-            return _with_context(self._load_model(path, planned.n_gpu_layers), settings)
-        except ModelLoadError as error:
-            self._drop_draft(error)
-            return None
-
-    def _load_heads(
-        self, target: Context, found: Heads, path: Path | None, plan: Plan
-    ) -> MtpHeads | None:
-        """MTP heads: the target's own, or those in the file ``path``."""
-        planned = plan.draft_settings or plan.settings
-        model = None
-        try:
-            if path is not None:
-                model = self._load_model(path, planned.n_gpu_layers, load_mtp=True)
-            return MtpHeads(target, found, model)
-        except ModelLoadError as error:
-            if model is not None:
-                model.close()
-            self._drop_draft(error)
-            return None
-
-    def _load_model(
-        self, path: Path, n_gpu_layers: int, *, repack: bool = True, load_mtp: bool = False
-    ) -> Model:
-        """The weights. Raises ModelLoadError, KeyboardInterrupt when cancelled."""
-        self._progress.start(f"Loading {path.name}", None)
-        try:
-            return Model(
-                path,
-                n_gpu_layers=n_gpu_layers,
-                repack=repack,
-                load_mtp=load_mtp,
-                progress=lambda _share: not self._cancelled(),
-            )
-        except ModelLoadError:
-            if self._cancelled():
-                raise KeyboardInterrupt from None
-            raise
-        finally:
-            self._progress.finish()
-
-
-def _with_context(model: Model, settings: ContextSettings) -> Loaded:
-    try:
-        return Loaded(model, Context(model, settings))
-    except BaseException:
-        model.close()
-        raise

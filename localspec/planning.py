@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.budget import Budget
@@ -77,9 +77,10 @@ class Planner:
                 raise
             return None
 
-    def plan(self, draft: ModelFile | None) -> Plan | None:
+    def plan(self, draft: ModelFile | None, failed: Mapping[str, str] | None = None) -> Plan | None:
         """The plan for the selected target with ``draft``; None when too little is known before
-        the download. Raises MemoryPlanError, PairError, ModelFileError."""
+        the download. ``failed``: steps that could not be loaded although they were planned, with
+        the reason. Raises MemoryPlanError, PairError, ModelFileError."""
         target = self._selection.target
         target_header = self.header(target)
         target_shape = self._shape(target, target_header)
@@ -93,7 +94,7 @@ class Planner:
             drafts = self._own_heads(target_header)
         architecture = target_header.architecture if target_header is not None else ""
         request = self._request(Candidate(name_of(target), target_shape), drafts, architecture)
-        return choose_plan(request, self._machine.budget)
+        return choose_plan(request, self._machine.budget, failed)
 
     def _own_heads(self, header: Header) -> list[Candidate]:
         """The MTP heads in the target's own file, if there are any."""

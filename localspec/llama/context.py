@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import llama_cpp
 import numpy as np
 
-from localspec.errors import DecodeError, ModelLoadError
+from localspec.errors import AllocationError, DecodeError
 from localspec.llama import ext, rollback
 from localspec.llama.model import Model
 from localspec.spec.drafter import MAX_WIDTH, Interrupted, Row
@@ -68,7 +68,7 @@ class Listener(Protocol):
 class Context:
     """A context with one sequence, mirrored in ``tokens``.
 
-    Raises ModelLoadError when llama.cpp cannot make it (mostly: no memory).
+    Raises AllocationError when llama.cpp cannot make it (mostly: no memory).
     """
 
     def __init__(self, model: Model, settings: ContextSettings) -> None:
@@ -101,7 +101,7 @@ class Context:
         self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
         if not self.handle:
             reason = log.take_errors() or "llama.cpp gave no reason"
-            raise ModelLoadError(
+            raise AllocationError(
                 f"no context of {settings.n_ctx} tokens for {model.path.name}: {reason}",
                 hint="A shorter --ctx-size needs less memory; `localspec plan` shows how much.",
             )

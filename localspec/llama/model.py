@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
-from localspec.errors import ModelLoadError
+from localspec.errors import AllocationError, ModelLoadError
 from localspec.llama import logs
 
 LOAD_PROGRESS = Callable[[float], bool]
 """Gets the loaded share (0..1); returning False stops the load."""
 
+_NO_MEMORY = re.compile(r"alloc|out of memory|insufficient memory", re.IGNORECASE)
 _NULL = -1  # LLAMA_TOKEN_NULL
 
 
@@ -51,7 +53,8 @@ class Model:
         self.handle: Any = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
         if not self.handle:
             reason = self.log.take_errors() or "llama.cpp gave no reason"
-            raise ModelLoadError(
+            kind = AllocationError if _NO_MEMORY.search(reason) else ModelLoadError
+            raise kind(
                 f"llama.cpp could not load {path}: {reason}",
                 hint=f"llama.cpp's own messages are in {self.log.path}",
             )
