@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +107,50 @@ def test_unknown_server_modes_are_refused(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         versus.main(["--servers", "server fast"])
     assert "server fast" in capsys.readouterr().err
+
+
+SERVER = """#!{python}
+import http.server, json, sys
+if "--fail" in sys.argv:
+    sys.exit("error: unknown model architecture")
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"{{}}")
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        n = min(asked["n_predict"], len(asked["prompt"]) + 100 * (asked["temperature"] == 0))
+        done = json.dumps({{"timings": {{"predicted_n": n, "predicted_ms": 500.0}}}}).encode()
+        assert asked["cache_prompt"] is False and asked["top_k"] == 40
+        self.send_response(200); self.end_headers(); self.wfile.write(done)
+    def log_message(self, *_): pass
+
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes an executable the POSIX way")
+def test_a_server_is_started_asked_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # must not be asked
+    program = tmp_path / "llama-server"
+    program.write_text(SERVER.format(python=sys.executable), encoding="utf-8")
+    program.chmod(0o755)
+    peer = Peer(Path("t.gguf"), None, 512, 1)
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*args: Any, **how: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*args, **how))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with versus.server(program, peer, ("--spec-default",)) as ask:
+        assert ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1)) == pytest.approx(80.0)
+        assert ask(Task(PROMPTS[0], [1], 41, 0.8, 1)) is None  # one token says nothing about speed
+        assert started[0].poll() is None
+    assert started[0].poll() is not None
+    with pytest.raises(SystemExit, match="unknown model architecture"):
+        versus.server(program, peer, ("--fail",)).__enter__()
