@@ -100,6 +100,10 @@ class Chats(Reader):
                 if found != "ok":
                     raise MalformedError(found)
             chats._prepare()
+        except UnicodeDecodeError as error:
+            # sqlite3 raises this when the names in a damaged schema are no text.
+            chats._db.close()
+            raise MalformedError("the schema is not text") from error
         except BaseException:
             chats._db.close()
             raise

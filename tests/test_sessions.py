@@ -462,3 +462,16 @@ def test_strange_contents_are_read_as_well_as_they_can_be(path: Path) -> None:
         question, answer = chats.get(chat).turns
         assert (answer.numbers, answer.settings) == ({}, {})
         assert question.content == "h\N{REPLACEMENT CHARACTER}i"
+
+
+def test_a_schema_that_is_not_even_text_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "chats.sqlite3"
+    chats = Chats.open(path)
+    chats.close()
+    data = path.read_bytes()
+    place = data.index(b"CREATE TABLE")
+    path.write_bytes(data[:place] + b"\xff" * 64 + data[place + 64 :])
+    again = Chats.open(path)
+    assert "damaged" in again.note
+    assert again.list() == []
+    again.close()
