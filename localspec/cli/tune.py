@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ class _Tuning:
             thread_counts,
         )
 
-        machine = self._machine()
+        machine = self._machine
         prefix = self._prefix(session)
         contexts = session.contexts
         before = session.status.n_threads
@@ -158,6 +159,7 @@ class _Tuning:
             save_threads(machine.hardware, path, chosen)
         return session.teach(costs)
 
+    @cached_property
     def _machine(self) -> Machine:
         from localspec.files import NoProgress
         from localspec.opening import prepare
@@ -204,6 +206,8 @@ class _Tuning:
         files = Files({target.name: found.target})
         if draft is not None:
             files.drafts[draft.name] = found.drafts["draft"].next_s
+        # All with the threads of the pair in use, or threads would be compared and not files.
+        self._config = replace(self._config, threads=found.threads.decode)
         for other in targets:
             self._measure_file(other, files, as_draft=False)
         for other in drafts:
@@ -229,7 +233,7 @@ class _Tuning:
                 others.append(OnDisk(entry.file, entry.path, read_header(entry.path)))
             except LocalspecError:
                 continue
-        room = self._machine().budget.devices[0].n_bytes_free
+        room = self._machine.budget.devices[0].n_bytes_free
         found = [
             one
             for one in siblings(read_header(path), others)
