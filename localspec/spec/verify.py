@@ -88,12 +88,16 @@ class Verifier:
     def _residual(self, p: Dist, q: Dist | None, token: int) -> Dist:
         """max(0, p - q), normalised; with a point mass that is p without ``token``."""
         if q is None:
-            left = np.where(p.ids == token, 0.0, p.probs)
+            left = p.probs * (p.ids != token)
         else:
-            inside = q.ids < len(self._dense)
-            self._dense[q.ids[inside]] = q.probs[inside]
-            left = np.maximum(p.probs - self._dense[p.ids], 0.0)
-            self._dense[q.ids[inside]] = 0.0
+            ids, probs = q.ids, q.probs
+            if int(ids.max()) >= len(self._dense):
+                inside = ids < len(self._dense)
+                ids, probs = ids[inside], probs[inside]
+            self._dense[ids] = probs
+            left = p.probs - self._dense[p.ids]
+            left[left < 0.0] = 0.0
+            self._dense[ids] = 0.0
         total = left.sum()
         if total <= 0.0:
             # p == q up to rounding: a rejection had probability 0, so any draw from p is right.
