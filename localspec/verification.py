@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +39,8 @@ MAX_PASSES = 5
 PROBED_WIDTH = 8
 
 GREEDY = Sampling(temperature=0.0, seed=1)
+DOUBTFUL = Sampling(temperature=1.3, top_k=40, top_p=1.0, min_p=0.0)
+"""Hot, so that tokens are rarely certain: a certain token tells nothing about how it was drawn."""
 
 PROMPTS = (
     "Write a Python function that returns the n-th Fibonacci number, with a docstring.",
@@ -235,7 +237,7 @@ class Verifying:
         seed = first_seed
         for _ in range(MAX_PASSES):
             for prompt in self._prompts:
-                sampling = Sampling(temperature=0.8, seed=seed)
+                sampling = replace(DOUBTFUL, seed=seed)
                 seed += 1
                 answer, verified = self._answer(prompt, mode, sampling, self._effort.n_sampled)
                 n_verified += verified
