@@ -146,7 +146,6 @@ class ChatApp(Acting):
 
     async def on_prompt_sent(self, event: Prompt.Sent) -> None:
         text = event.text
-        self.prompt.take("")
         self.history_place = None
         if self.editing is None:
             try:

@@ -230,6 +230,16 @@ async def test_lines_pastes_and_earlier_questions() -> None:
         assert app.prompt.text == "a\nbx\ny\nz"
 
 
+async def test_enter_comes_after_the_letters_before_it() -> None:
+    script = Script()
+    app = make_app(script)
+    async with chatting(app) as pilot:
+        for key in [*"quick", "enter", *"more"]:
+            app.simulate_key(key)  # all at once, as from a terminal while the app was busy
+        await until(pilot, lambda: script.asked and app.prompt.text == "more")
+        assert script.asked[0][-1].content == "quick"
+
+
 async def test_attached_files_go_before_the_question(tmp_path: Path) -> None:
     script = Script()
     app = make_app(script)

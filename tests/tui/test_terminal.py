@@ -26,6 +26,9 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self._socket = str(folder / "tmux")
         self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", "110", "-y", "34", "sh")
+        self.resize(110, 34)
+        # readline, which pytest imports, sets these two for all its children.
+        self.type("unset COLUMNS LINES\n")
         self.type(f"cd {ROOT} && export LOCALSPEC_HOME={folder}/home PS1='READY> '\n")
         self.until("READY>")
 

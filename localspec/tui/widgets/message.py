@@ -132,6 +132,8 @@ def foot(turn: Turn) -> str:
     match turn.state:
         case "waiting":
             return "waiting …"
+        case "writing":
+            return ""  # the panel has its numbers, live
         case "reading" if turn.prefill is not None:
             return reading(turn)
         case "failed":

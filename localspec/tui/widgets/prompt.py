@@ -90,12 +90,8 @@ class Prompt(TextArea):
             self.what = what
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", priority=True),
+        Binding("enter", "send", "Send"),
         Binding("shift+enter,ctrl+j,alt+enter", "new_line", "New line", key_display="^j"),
-        Binding("ctrl+x", "chord", "^x^e Editor", show=False, priority=True),
-        Binding("tab", "complete", "Complete", show=False, priority=True),
-        Binding("up", "older", "Older", show=False, priority=True),
-        Binding("down", "newer", "Newer", show=False, priority=True),
     ]
     DEFAULT_CSS = """
     Prompt { height: auto; min-height: 3; max-height: 9; padding: 0 1; }
@@ -119,17 +115,23 @@ class Prompt(TextArea):
                 event.prevent_default()
                 self.post_message(self.Wanted("editor"))
                 return
-        if event.key == "escape" and self._completions.display:
+        # Here and not as priority bindings, which the app would run before the letters that were
+        # typed ahead of them have arrived.
+        action = {
+            "enter": self.action_send,
+            "ctrl+x": self.action_chord,
+            "up": self.action_older,
+            "down": self.action_newer,
+        }.get(event.key)
+        if self._completions.display:
+            if event.key == "tab":
+                action = self.action_complete
+            elif event.key == "escape":
+                action = self.action_close
+        if action is not None:
             event.stop()
             event.prevent_default()
-            self._completions.offer([])
-            return
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys that the prompt leaves to others at the moment."""
-        if action == "complete":
-            return self._completions.chosen is not None
-        return super().check_action(action, parameters)
+            action()
 
     def action_send(self) -> None:
         """Send the text, or take a completion that adds something to it."""
@@ -140,6 +142,7 @@ class Prompt(TextArea):
             return
         text = self.text
         if text.strip():
+            self.take("")  # now: what is typed after it belongs to the next question
             self.post_message(self.Sent(text))
 
     def action_new_line(self) -> None:
@@ -153,6 +156,10 @@ class Prompt(TextArea):
             self.action_cut()
             return
         self._is_chord = True
+
+    def action_close(self) -> None:
+        """Take no completion."""
+        self._completions.offer([])
 
     def action_complete(self) -> None:
         """Take the completion."""
