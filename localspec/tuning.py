@@ -71,6 +71,18 @@ def target_costs(
     return ModelCosts(widths, prompt)
 
 
+def drift(
+    decoder: Decoder,
+    prefix: Sequence[int],
+    before_s: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """By how much one plain decode now differs from ``before_s``, as a share."""
+    now = cost_by_width(decoder, prefix, (1,), clock=clock).get(1, before_s)
+    return max(now, before_s) / min(now, before_s) - 1
+
+
 def draft_costs(
     decoder: Decoder,
     prefix: Sequence[int],
@@ -279,13 +291,15 @@ def compare(files: Files, accepted: float) -> list[Together]:
 class Found:
     """All that ``localspec tune`` measured. ``by_threads``: empty
     when the thread count was given. ``in_use``: names of the target's and the draft's files.
-    ``kept``: the costs are there for the next run."""
+    ``noise``: by how much the same measurements differed, as a share. ``kept``: the costs are
+    there for the next run."""
 
     target: ModelCosts
     drafts: dict[str, DraftModelCosts]
     by_threads: ThreadCosts
     threads: Threads
     threads_before: int
+    noise: float
     accepted: float | None = None
     together: tuple[Together, ...] = ()
     in_use: tuple[str, str | None] = ("", None)

@@ -24,6 +24,7 @@ from localspec.tuning import (
     compare,
     cost_by_threads,
     draft_costs,
+    drift,
     siblings,
     target_costs,
     thread_counts,
@@ -59,6 +60,14 @@ def test_what_is_measured_is_what_the_pacer_then_knows() -> None:
     again = AutoPacer({"draft": 0.9}, found).learned()
     assert again.widths[8][0] == pytest.approx(1.7)
     assert again.drafts["draft"][1][0] == pytest.approx(0.25)
+
+
+def test_drift_is_the_difference_either_way() -> None:
+    clock = Clock()
+    decoder = CostlyDecoder(clock, target_curve)
+    assert drift(decoder, PREFIX, 0.04, clock=clock) == pytest.approx(0.0)
+    assert drift(decoder, PREFIX, 0.05, clock=clock) == pytest.approx(0.25)
+    assert drift(decoder, PREFIX, 0.02, clock=clock) == pytest.approx(1.0)
 
 
 def test_stopping_leaves_nothing_half_measured() -> None:

@@ -115,6 +115,7 @@ class _Tuning:
             best_threads,
             cost_by_threads,
             draft_costs,
+            drift,
             target_costs,
             thread_counts,
         )
@@ -143,10 +144,11 @@ class _Tuning:
                 drafts["draft"] = cost
         if target is None or self._interrupt():
             return None
+        noise = max(by_threads.noise, drift(contexts[0], prefix, target.plain_s))
         kept = self._keep(
             session, machine, best, as_learned(target, drafts, session.learned_costs())
         )
-        return Found(target, drafts, by_threads, best, before, kept=kept)
+        return Found(target, drafts, by_threads, best, before, noise, kept=kept)
 
     def _keep(self, session: Session, machine: Machine, best: Threads, costs: Learned) -> bool:
         from localspec.tuned import save_threads

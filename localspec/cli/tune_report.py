@@ -91,9 +91,9 @@ def _changes(found: Found) -> list[str]:
         )
     else:
         lines.append(f"Threads stay at {before}.")
-    if found.by_threads.noise > NOISY:
+    if found.noise > NOISY:
         lines.append(
-            f"The same measurement differed by {found.by_threads.noise:.0%}: other programs are at "
+            f"The same measurement differed by {found.noise:.0%}: other programs are at "
             "work here. Close them and tune again."
         )
     fastest = found.together[0] if found.together else None
@@ -129,7 +129,7 @@ def _as_dict(found: Found) -> dict[str, Any]:
             str(count): {"decode_s": one, "prompt_token_s": many}
             for count, (one, many) in found.by_threads.by_count.items()
         },
-        "noise": found.by_threads.noise,
+        "noise": found.noise,
         "best_threads": {"decode": found.threads.decode, "batch": found.threads.batch},
         "threads_before": found.threads_before,
         "acceptance": found.accepted,

@@ -67,7 +67,8 @@ def test_json(home: Path, capsys: Capture) -> None:
 def test_thread_counts_are_tried_and_the_fastest_kept(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    costs = tuning.ThreadCosts({1: (1.0, 1.0), 2: (0.5, 0.4), 3: (0.8, 0.3)}, 0.0)
+    costs = tuning.ThreadCosts({1: (1.0, 1.0), 2: (0.5, 0.4), 3: (0.8, 0.3)}, 0.2)
+    monkeypatch.setattr(tuning, "drift", lambda *_: 0.01)
     monkeypatch.setattr(tuning, "cost_by_threads", lambda *_, **__: costs)
     # More threads than free cores make tiny models crawl, and what they cost is not the point here.
     flat = tuning.ModelCosts({1: 1.0, 2: 1.1}, 0.1)
@@ -80,6 +81,7 @@ def test_thread_counts_are_tried_and_the_fastest_kept(
     assert tune(home) == 0
     out = capsys.readouterr().out
     assert "Threads from now on: 2 for answers, 3 for prompts (until now 1)." in out
+    assert "The same measurement differed by 20%" in out
     assert {"decode": 2, "batch": 3} in kept()
     costs_kept = next(value for value in kept() if "widths" in value)
     assert costs_kept["setup"]["n_threads"] == 2
