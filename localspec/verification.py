@@ -6,8 +6,8 @@ decode, through rounding, may tip the scale.
 
 Sampled: answers are drawn with each way of drafting, then the target alone is asked how probable
 each of their tokens was. If tokens are drawn from p, then the probability mass before a token plus
-a random part of its own is uniform on [0, 1] (Rosenblatt 1952); a chi-square test says whether it
-is.
+a random part of its own is uniform on [0, 1] (Rosenblatt 1952); a Kolmogorov-Smirnov test says
+whether it is.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NEAR_TIE = 0.5
 """Largest gap between the two best logits at which rounding may decide."""
 SUSPICIOUS = 1e-4
 """A smaller p-value twice in a row is a violation."""
-N_BINS = 21
-ENOUGH = 10 * N_BINS
+MIN_PLACES = 100
+ENOUGH = 200
 """Sampled tokens that a test needs; short answers are drawn more often, up to ``MAX_PASSES``."""
 MAX_PASSES = 5
 PROBED_WIDTH = 8
@@ -280,22 +280,22 @@ def _read(context: Context, tokens: list[int]) -> None:
 
 
 def uniform_p_value(places: Sequence[float]) -> float:
-    """p-value of a chi-square test that ``places`` are uniform on [0, 1].
+    """p-value of a Kolmogorov-Smirnov test that ``places`` are uniform on [0, 1].
 
-    Closed form of the chi-square tail for an even number of degrees of freedom
-    (Abramowitz and Stegun 26.4.21). 1 when there are too few to tell.
+    Asymptotic distribution with the correction of Stephens 1970 for small samples. 1 when there
+    are too few to tell.
     """
     n = len(places)
-    if n < 5 * N_BINS:
+    if n < MIN_PLACES:
         return 1.0
-    counts, _ = np.histogram(places, bins=N_BINS, range=(0.0, 1.0))
-    half = float(((counts - n / N_BINS) ** 2).sum() / (n / N_BINS)) / 2
-    terms = (
-        [math.exp(i * math.log(half) - math.lgamma(i + 1) - half) for i in range(N_BINS // 2)]
-        if half > 0
-        else [1.0]
-    )
-    return min(1.0, sum(terms))
+    ordered = np.sort(np.asarray(places))
+    above = float((np.arange(1, n + 1) / n - ordered).max())
+    below = float((ordered - np.arange(n) / n).max())
+    scaled = (math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n)) * max(above, below)
+    if scaled < 0.2:
+        return 1.0  # the series below converges slowly there, to 1
+    terms = (2 * (-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 30))
+    return min(1.0, max(0.0, sum(terms)))
 
 
 def modes_of(session: Session) -> list[Mode]:
