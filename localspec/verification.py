@@ -294,7 +294,7 @@ def uniform_p_value(places: Sequence[float]) -> float:
     scaled = (math.sqrt(n) + 0.12 + 0.11 / math.sqrt(n)) * max(above, below)
     if scaled < 0.2:
         return 1.0  # the series below converges slowly there, to 1
-    terms = (2 * (-1) ** (k - 1) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 30))
+    terms = ((2.0 if k % 2 else -2.0) * math.exp(-2 * (k * scaled) ** 2) for k in range(1, 30))
     return min(1.0, max(0.0, sum(terms)))
 
 
