@@ -15,7 +15,8 @@ LAYERS = {
     "yamlfile": 1, "schema": 1, "header": 1, "ggml_types": 1, "not_gguf": 1, "sandbox": 1,
     "gguf": 2, "vocab": 2, "config": 2, "nextn": 2,
     "spec": 3, "store": 3, "hardware": 3, "llama": 4,
-    "session": 7, "loading": 8, "opening": 8, "report": 8, "verification": 8, "benchmark": 9, "tuning": 9,
+    "session": 7, "loading": 8, "opening": 8, "report": 8, "verification": 8,
+    "benchmark": 9, "tuning": 9,
     "tui": 9, "cli": 10, "__main__": 11,
 }  # fmt: skip
 MIDDLE = 5
