@@ -3,6 +3,7 @@ bit."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -123,7 +124,9 @@ def test_mirostat_is_not_drafted_for_and_says_so(session: Session) -> None:
 def test_an_answer_that_is_cut_is_not_called_complete(
     model_file,  # type: ignore[no-untyped-def]
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     path = str(model_file("smollm2-135m"))
     options = ["-m", path, "--mode", "lookup", "-t", "1", "-c", "256", "--temp", "0", "--json"]
     schema = '{"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 4, "maxItems": 4}'

@@ -9,13 +9,13 @@ import pytest
 from localspec.config import Config
 from localspec.opening import open_session
 from localspec.session import Session
-from localspec.spec.drafter import Draft, Row, Sampler
+from localspec.spec.drafter import Dist, Draft, Row, Sampler
 from localspec.spec.verify import Verifier
 from localspec.verification import Effort, Verifying
 
 pytestmark = pytest.mark.real
 
-SMALL = Effort(n_prompts=2, n_greedy=16, n_sampled=120)
+SMALL = Effort(n_prompts=2, n_greedy=8, n_sampled=110)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_drafting_as_it_is_passes(session: Session) -> None:
     assert found.widths is not None
 
 
-def test_a_rule_that_keeps_every_draft_is_a_violation(
+def test_keeping_every_draft_is_a_violation(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def keep(
@@ -45,4 +45,15 @@ def test_a_rule_that_keeps_every_draft_is_a_violation(
     monkeypatch.setattr(Verifier, "_check", keep)
     found = Verifying(session, SMALL).run(["lookup"])
     assert any(result.is_violation for result in found.greedy)
+
+
+def test_taking_the_best_instead_of_drawing_is_a_violation(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best(self: Verifier, dist: Dist) -> int:
+        return int(dist.ids[int(dist.probs.argmax())])
+
+    monkeypatch.setattr(Verifier, "_draw", best)
+    found = Verifying(session, SMALL).run(["lookup"])
     assert found.sampled[0].is_violation
+    assert not any(result.is_violation for result in found.greedy)

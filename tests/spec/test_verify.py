@@ -9,6 +9,7 @@ side only.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -74,8 +75,12 @@ def foreign(prefix: Sequence[int]) -> Probs:
 
 
 @cache
-def drafted(drafter: Callable[[Sequence[int]], Probs], prefix: tuple[int, ...]) -> Dist:
-    return dense(drafter(prefix))
+def drafted(
+    drafter: Callable[[Sequence[int]], Probs], prefix: tuple[int, ...]
+) -> tuple[Dist, list[float]]:
+    """The draft's distribution and its running sums: a draw is then one look into a short list."""
+    probs = drafter(prefix)
+    return dense(probs), [float(edge) for edge in probs.cumsum()[:-1]]
 
 
 class Remembering(FakeSampler):
@@ -113,10 +118,10 @@ def block(
             if drafter is None:
                 draft.tokens.append(int(logits(prefix).argmin()))
             else:
-                dist = drafted(drafter, tuple(prefix))
+                dist, edges = drafted(drafter, tuple(prefix))
                 assert draft.dists is not None
                 draft.dists.append(dist)
-                draft.tokens.append(draw(dist, rng))
+                draft.tokens.append(bisect(edges, rng.random()))
         tokens += rule(verifier, tokens, draft, Remembering(1.0)).tokens
     return tokens[:n]
 
