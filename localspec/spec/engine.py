@@ -346,7 +346,7 @@ class _Answer:
             n_context=n_before,
         )
         engine.pacer.learn(measured, hindsight)
-        self._stats.baseline_step_s = engine.pacer.baseline_step_s()
+        self._stats.compare(step, engine.pacer.baseline_step_s())
         return measured
 
     # -- the end ------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class Stats:
 
     ``prompt_s``: the target's prompt pass. ``first_token_s``: from the question to the first token.
     ``generate_s``: from the first token to the last, drafting included. ``baseline_step_s``:
-    what one plain decode takes, measured in the same answer (None when none was measured).
+    what one plain decode takes now, measured in the same answer (None when none was measured).
     """
 
     n_prompt: int = 0
@@ -60,6 +60,8 @@ class Stats:
     """verified_at[i]: steps that verified a draft token at position i."""
     accepted_at: list[int] = field(default_factory=list)
     _n_first: int = 0
+    _plain_s: float = 0.0
+    _n_compared: int = 0
 
     def add(self, step: Step) -> None:
         """Count one step. Its time is added by the engine, which owns the clock."""
@@ -84,6 +86,21 @@ class Stats:
             self.verified_at[position] += 1
         for position in range(step.n_accepted):
             self.accepted_at[position] += 1
+
+    def compare(self, step: Step, baseline_step_s: float | None) -> None:
+        """Note what ``step`` would have taken without drafting: a plain step its own time, a
+        drafted one a plain decode, as measured around that time, for each token.
+
+        A machine that is busy for a while slows both sides then, instead of looking like a gain.
+        """
+        self.baseline_step_s = baseline_step_s
+        if step.is_first or (step.n_verified and baseline_step_s is None):
+            return
+        n = len(step.tokens)
+        self._n_compared += n
+        self._plain_s += (
+            n * baseline_step_s if step.n_verified and baseline_step_s else step.verify_s
+        )
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -113,22 +130,30 @@ class Stats:
         return n_read / self.prompt_s if n_read > 0 and self.prompt_s > 0 else None
 
     @property
+    def plain_s(self) -> float | None:
+        """What ``generate_s`` would have been without drafting; None when nothing was measured."""
+        n_open = self._n_later - self._n_compared
+        if n_open > 0 and self.baseline_step_s is None:
+            return None
+        return (self._plain_s + n_open * (self.baseline_step_s or 0.0)) or None
+
+    @property
     def baseline_tokens_per_s(self) -> float | None:
-        """What plain decoding would give, from plain steps measured in the same answer."""
-        return 1.0 / self.baseline_step_s if self.baseline_step_s else None
+        """What plain decoding would have given, from plain steps measured in the same answer."""
+        plain_s = self.plain_s
+        return self._n_later / plain_s if plain_s else None
 
     @property
     def gain(self) -> float | None:
         """Speed over plain decoding: 1.0 is equal, None when no baseline was measured."""
-        speed, baseline = self.tokens_per_s, self.baseline_tokens_per_s
-        return speed / baseline if speed and baseline else None
+        plain_s = self.plain_s
+        return plain_s / self.generate_s if plain_s and self.generate_s > 0 else None
 
     @property
     def saved_s(self) -> float | None:
         """Seconds saved so far against plain decoding (negative: lost)."""
-        if self.baseline_step_s is None:
-            return None
-        return self._n_later * self.baseline_step_s - self.generate_s
+        plain_s = self.plain_s
+        return None if plain_s is None else plain_s - self.generate_s
 
     @property
     def _n_later(self) -> int:

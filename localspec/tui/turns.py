@@ -181,8 +181,7 @@ class Conversation:
         stats.add(step)
         if not step.is_first:
             stats.generate_s += seconds
-        if baseline is not None:
-            stats.baseline_step_s = baseline
+        stats.compare(step, baseline)
         self.window.add(step)
         turn.state = "writing"
         return turn.add(step)
