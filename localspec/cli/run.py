@@ -22,8 +22,11 @@ from localspec.cli.output import TerminalProgress, note
 from localspec.errors import PromptError, UsageError
 
 if TYPE_CHECKING:
+    from localspec.cli.run_chat import Continued
+    from localspec.config import Config
     from localspec.session import Session, Status
     from localspec.spec.events import Finished
+    from localspec.spec.sampling import Sampling
     from localspec.spec.stats import Stats
     from localspec.trace import Trace
 
@@ -50,6 +53,8 @@ MAX_INPUT_BYTES = 64 * 1024 * 1024
     is_flag=True,
     help="Continue the text as it is, without the model's chat template.",
 )
+@click.option("--continue", "go_on", is_flag=True, help="Add to the last saved chat.")
+@click.option("--resume", metavar="ID", help="Add to this saved chat (localspec history list).")
 @click.option(
     "--stop",
     "stops",
@@ -69,6 +74,8 @@ def command(
     system: str | None,
     files: tuple[Path, ...],
     raw: bool,
+    go_on: bool,
+    resume: str | None,
     stops: tuple[str, ...],
     as_json: bool,
     trace: Path | None,
@@ -89,33 +96,39 @@ def command(
         raise UsageError("--stop needs a text that is not empty")
     for warning in config.warnings if not quiet else ():
         note(warning)
+    chat_id = _chat_id(go_on, resume, raw, config)
 
     from localspec.opening import open_session
     from localspec.session import with_seed
 
     record = _trace(trace)
     interrupt = Interrupt()
-    with interrupt.watching(), record or contextlib.nullcontext():
+    with (
+        interrupt.watching(),
+        record or contextlib.nullcontext(),
+        contextlib.ExitStack() as closing,
+    ):
+        chat = None
+        if chat_id is not None:
+            chat = _continued(chat_id, system, config, sampling)
+            closing.callback(chat.close)
         session = open_session(config, TerminalProgress(quiet=quiet), interrupt)
-        try:
-            if record is not None:
-                session.trace = record
-            if verbose:
-                _explain(session)
-            sampling = with_seed(sampling)
-            answer = _answer(
-                session, text, config.system, raw, sampling, config.max_tokens, stops, interrupt,
-                stream=not as_json, quiet=quiet,
-            )  # fmt: skip
-            finished, whole = answer
-            if as_json:
-                _print_json(finished, whole, session.status, sampling)
-            elif stats and not quiet:
-                note(stats_line(finished.stats, session.status))
-            if sampling.grammar and finished.detail != "end of text":
-                note(f"the answer was cut ({finished.detail}): it is not complete as asked for")
-        finally:
-            session.close()
+        closing.callback(session.close)
+        if record is not None:
+            session.trace = record
+        if verbose:
+            _explain(session)
+        sampling = with_seed(sampling)
+        finished, whole = _answer(
+            session, text, config.system, raw, sampling, config.max_tokens, stops, interrupt, chat,
+            stream=not as_json, quiet=quiet,
+        )  # fmt: skip
+        if as_json:
+            _print_json(finished, whole, session.status, sampling, chat)
+        elif stats and not quiet:
+            note(stats_line(finished.stats, session.status))
+        if sampling.grammar and finished.detail != "end of text":
+            note(f"the answer was cut ({finished.detail}): it is not complete as asked for")
     if record is not None and record.failure:
         note(record.failure)
     return 130 if finished.reason == "cancelled" else 0
@@ -126,6 +139,29 @@ def _trace(path: Path | None) -> Trace | None:
     from localspec.trace import Trace
 
     return None if path is None else Trace(path)
+
+
+def _chat_id(go_on: bool, resume: str | None, raw: bool, config: Config) -> str | None:
+    """Which saved chat to add to, if any. Raises UsageError for what cannot go together."""
+    if not go_on and resume is None:
+        return None
+    if go_on and resume is not None:
+        raise UsageError("--continue and --resume name two chats")
+    if raw:
+        raise UsageError(
+            "--raw continues a text without the chat template, so it cannot add to a saved chat"
+        )
+    if not config.save_chats:
+        raise UsageError("chats are not saved, so there is none to go on with")
+    return "latest" if resume is None else resume
+
+
+def _continued(chat_id: str, system: str | None, config: Config, sampling: Sampling) -> Continued:
+    """The saved chat, found before the model is loaded: a wrong id costs no waiting."""
+    from localspec.cli.run_chat import Continued
+    from localspec.tui.settings import Settings
+
+    return Continued(chat_id, system, Settings(config, sampling).as_saved())
 
 
 # -- input ----------------------------------------------------------------------------------------
@@ -182,6 +218,7 @@ def _answer(
     max_tokens: int | None,
     stops: tuple[str, ...],
     interrupt: Interrupt,
+    chat: Continued | None,
     *,
     stream: bool,
     quiet: bool,
@@ -192,26 +229,33 @@ def _answer(
     from localspec.spec.events import Finished, Step
 
     prompt: Any = text
-    if not raw:
+    if chat is not None:
+        prompt = chat.prompt(session, text, max_tokens, quiet=quiet)
+    elif not raw:
         turns = [Message("system", system)] if system else []
         prompt = [*turns, Message("user", text)]
-        if session.template.note and not quiet:
-            note(session.template.note)
+    if not raw and not quiet and session.template.note:
+        note(session.template.note)
     printer = Printer() if stream else None
     whole: list[str] = []
     finished: Finished | None = None
     for event in session.ask(
-        prompt, sampling, max_tokens=max_tokens, stops=stops, cancelled=interrupt, source=RUNS
-    ):
+        prompt, sampling, max_tokens=max_tokens, stops=stops, cancelled=interrupt,
+        source=RUNS if chat is None else chat.source,
+    ):  # fmt: skip
         if isinstance(event, (Step, Finished)):
             whole.append(event.text)
             if printer is not None:
                 printer.write(event.text)
+            if chat is not None:
+                chat.add(event.text)
         if isinstance(event, Finished):
             finished = event
     if printer is not None:
         printer.end()
     assert finished is not None
+    if chat is not None:
+        chat.finish(finished, session.status, sampling.seed)
     return finished, "".join(whole)
 
 
@@ -259,12 +303,16 @@ def stats_line(stats: Stats, status: Status) -> str:
     return "[" + " · ".join(parts) + "]"
 
 
-def _print_json(finished: Finished, text: str, status: Status, sampling: Any) -> None:
+def _print_json(
+    finished: Finished, text: str, status: Status, sampling: Any, chat: Continued | None
+) -> None:
     from localspec.report import as_dict
 
     value = as_dict(finished, text, status, sampling.seed)
     if sampling.grammar:
         value["grammar_complete"] = finished.detail == "end of text"
+    if chat is not None:
+        value["chat"] = chat.id
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()
 
