@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog as catalogs
@@ -27,7 +28,7 @@ from localspec.memory import Plan
 from localspec.nextn import holds_only_heads
 from localspec.planning import OWN_HEADS, Machine, Planner, name_of
 from localspec.profiles import choose, customised, load_profiles
-from localspec.select import Selection, select
+from localspec.select import Selection, select, smaller_than
 from localspec.session import (
     DRAFT_MODEL,
     MTP_HEADS,
@@ -67,7 +68,10 @@ def prepare(
     found, why = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
     profile = customised(found, config)
     n_threads, _ = threads_for(profile.threads, hardware.cpu)
-    machine = Machine(hardware, profile, n_threads, why)
+    said_by = f"memory_limit of the profile {profile.name}"
+    if config.memory_limit is not None:
+        said_by = config.source_of("memory_limit")
+    machine = Machine(hardware, profile, n_threads, why, said_by)
     store = Store(
         source=config.source,
         offline=config.offline,
@@ -76,10 +80,12 @@ def prepare(
         extra_dirs=config.model_dirs,
     )
     preferred = profile.pair_for(hardware)
+    catalog = catalogs.load()
     selection = select(
-        config, catalogs.load(), store, machine.budget, preferred[0].pair if preferred else None
+        config, catalog, store, machine.budget, preferred[0].pair if preferred else None
     )
-    return machine, selection, store
+    smaller = smaller_than(selection.target, catalog, store)
+    return machine, replace(selection, smaller=smaller), store
 
 
 class _Opening:

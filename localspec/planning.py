@@ -37,11 +37,13 @@ class Machine:
     profile: Profile
     n_threads: int
     profile_reason: str = ""
+    limit_source: str = "memory_limit"
+    """Where the profile's memory limit was said."""
 
     @property
     def budget(self) -> Budget:
         """Memory that may be used now."""
-        return self.hardware.budget(self.profile.memory_limit)
+        return self.hardware.budget(self.profile.memory_limit, self.limit_source)
 
 
 class Planner:
@@ -180,7 +182,17 @@ class Planner:
             draft_device=where if drafts else "auto",
             allow_quantised_cache=profile.allow_kv_quant,
             allow_shorter_context=profile.allow_shorter_context,
+            other_targets=self._smaller(),
         )
+
+    def _smaller(self) -> tuple[Candidate, ...]:
+        """What could be named instead; by the catalog's numbers, which are at hand."""
+        repacks = bool(self._repacked)
+        found = [
+            (name_of(file), Shape.of_numbers(file.numbers, file.n_bytes or 0, repacks=repacks))
+            for file in self._selection.smaller
+        ]
+        return tuple(Candidate(name, shape) for name, shape in found if shape is not None)
 
     def context_settings(self, settings: Settings) -> ContextSettings:
         """The planned settings as llama.cpp's."""

@@ -32,13 +32,15 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
 class Selection:
     """What is to be run. ``draft_reason``: why there is no draft, or which one it is;
     ``draft_wanted``: the user asked for this draft, so it must work. ``heads``: drafts are to come
-    from MTP heads in the target's own file; whether it has any, its header will tell."""
+    from MTP heads in the target's own file; whether it has any, its header will tell.
+    ``smaller``: what could be named instead when the target is too large, see ``smaller_than``."""
 
     target: ModelFile
     draft: ModelFile | None
     draft_reason: str
     draft_wanted: bool = False
     heads: bool = False
+    smaller: tuple[ModelFile, ...] = ()
 
 
 def looks_like_path(name: str) -> bool:
@@ -168,6 +170,29 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
     if pairs:
         return Selection(target, None, f"no draft model for it is on this computer ({hint})")
     return Selection(target, None, "no draft model for it is known")
+
+
+def smaller_than(target: ModelFile, catalog: Catalog, store: Store) -> tuple[ModelFile, ...]:
+    """Models of the catalog with fewer bytes than ``target``: those that are on this computer, then
+    the rest of its family; the larger ones first."""
+    known = target
+    if target.path is not None:
+        known = catalog.by_file(target.path.name, target.n_bytes) or target
+    most = known.n_bytes
+    if most is None:
+        return ()
+    here, others = [], []
+    for model in catalog.models.values():
+        if model.id == known.id or not model.n_bytes or model.n_bytes >= most:
+            continue
+        if store.find(model) is not None:
+            here.append(model)
+        elif known.family and model.family == known.family and not store.offline:
+            others.append(model)
+    by_size = [
+        sorted(found, key=lambda m: m.n_bytes or 0, reverse=True) for found in (here, others)
+    ]
+    return (*by_size[0], *by_size[1])
 
 
 def _usable(pair: Pair) -> bool:
