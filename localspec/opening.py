@@ -24,7 +24,7 @@ from localspec.history import History, vocabulary_key
 from localspec.llama.devices import devices
 from localspec.llama.probe import width_differences
 from localspec.loading import Loader, Parts
-from localspec.memory import Plan
+from localspec.memory import Plan, PlanView
 from localspec.nextn import holds_only_heads
 from localspec.planning import OWN_HEADS, Machine, Planner, name_of
 from localspec.profiles import choose, customised, load_profiles
@@ -175,7 +175,9 @@ class _Opening:
             self._progress.note(verdict.reason)
 
     def _follow(self, plan: Plan | None) -> None:
-        """Leave the draft out if the plan does."""
+        """Show the plan to those who can, and leave the draft out if it does."""
+        if plan is not None and isinstance(self._progress, PlanView):
+            self._progress.planned(plan)
         drafting = self._draft_file is not None or self._own_heads
         if plan is None or not drafting or plan.mode == "draft":
             return

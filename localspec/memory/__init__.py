@@ -3,7 +3,7 @@
 from localspec.budget import Budget, DeviceMemory
 from localspec.memory.cascade import choose_plan
 from localspec.memory.parts import Part, Settings, kv_cells, plan_memory
-from localspec.memory.plan import Candidate, Mode, Plan, Request, Step
+from localspec.memory.plan import Candidate, Mode, Plan, PlanView, Request, Step
 from localspec.memory.shape import Layer, Shape, repacked_types
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Mode",
     "Part",
     "Plan",
+    "PlanView",
     "Request",
     "Settings",
     "Shape",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from localspec.budget import Budget, DeviceMemory
 from localspec.memory.parts import Part, Settings
@@ -158,3 +158,11 @@ def shortfall(parts: tuple[Part, ...], budget: Budget) -> Shortfall | None:
         if n_bytes > device.n_bytes_free:
             found.append(Shortfall(device, n_bytes))
     return max(found, key=lambda lack: lack.missing_bytes, default=None)
+
+
+@runtime_checkable
+class PlanView(Protocol):
+    """A ``files.Progress`` that also shows what was planned."""
+
+    def planned(self, plan: Plan) -> None:
+        """This is what will be loaded; may come again, when the plan had to be changed."""

@@ -20,6 +20,7 @@ from localspec.tui.told import (
     Noted,
     Opened,
     OpenFailed,
+    Planned,
     Reading,
     StatusChanged,
     Stepped,
@@ -95,6 +96,8 @@ class Arrivals(ChatBase):
                     loading.note(text)
                 else:
                     self.say(text)
+            case Planned(text):
+                loading.plan(text)
             case Opened():
                 await self._opened(event)
             case OpenFailed():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from localspec.spec.events import PLAIN
 from localspec.spec.stats import Stats, Totals
 from localspec.terminal import label, size
+
+if TYPE_CHECKING:
+    from localspec.memory import Plan
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -52,6 +56,17 @@ def sparkline(values: Sequence[float], width: int) -> str:
 def percent(share: float | None) -> str:
     """``0.714`` -> ``71 %``; a dash when nothing was measured."""
     return DASH if share is None else f"{share:.0%}"
+
+
+def plan_text(plan: Plan) -> str:
+    """What a plan needs of what there is, device by device, and what it decides, on two lines."""
+    needs = [
+        f"{size(n_bytes)} of {size(device.n_bytes_free)} on {label(device.name)}"
+        for device in plan.budget.devices
+        if (n_bytes := plan.needed_bytes(device.name))
+    ]
+    context = f"context of {plan.settings.n_ctx:,} tokens"
+    return f"Needs {', '.join([*needs, context])}\nMode {plan.mode}: {label(plan.reason)}"
 
 
 def seconds(value: float | None) -> str:

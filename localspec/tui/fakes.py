@@ -17,6 +17,7 @@ from localspec.chat import Message, Prompt
 from localspec.config import Config, Mode
 from localspec.files import Cancelled, Progress
 from localspec.history import Source
+from localspec.memory import Plan, PlanView
 from localspec.spec.events import PLAIN, Event, Finished, Prefill, Step
 from localspec.spec.sampling import Sampling
 from localspec.spec.stats import Stats
@@ -63,6 +64,7 @@ class Script:
     fail_after: int = 2
     fail_open: Exception | None = None
     notes: Sequence[str] = ()
+    plan: Plan | None = None
     status: ScriptedStatus = field(default_factory=ScriptedStatus)
     template_note: str = ""
     prompt_end: str = ""
@@ -255,6 +257,8 @@ class ScriptedOpener:
         script.opened.append(config)
         for text in script.notes:
             progress.note(text)
+        if script.plan is not None and isinstance(progress, PlanView):
+            progress.planned(script.plan)
         n_bytes = 1000 * 1024 * 1024
         progress.start(f"Downloading {script.status.model}", n_bytes)
         for part in range(10):

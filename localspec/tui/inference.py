@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from localspec.config import Config
 from localspec.errors import LocalspecError
 from localspec.spec.events import Finished, Prefill, Step
+from localspec.tui.drawing import plan_text
 from localspec.tui.told import (
     AnswerFailed,
     Ask,
@@ -31,6 +33,7 @@ from localspec.tui.told import (
     Opened,
     Opener,
     OpenFailed,
+    Planned,
     Reading,
     Request,
     SessionLike,
@@ -40,6 +43,9 @@ from localspec.tui.told import (
     Told,
     Usage,
 )
+
+if TYPE_CHECKING:
+    from localspec.memory import Plan
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +108,9 @@ class _Reporter:
 
     def note(self, text: str) -> None:
         self._outbox.put(Noted(text))
+
+    def planned(self, plan: Plan) -> None:
+        self._outbox.put(Planned(plan_text(plan)))
 
 
 class Inference:

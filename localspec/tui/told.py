@@ -146,6 +146,13 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What will be loaded, and why, in place of what was planned before."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     status: StatusLike
     n_ctx: int
@@ -224,6 +231,6 @@ class Usage:
 
 
 Told = (
-    LoadStarted | LoadAdvanced | LoadFinished | Noted | Opened | OpenFailed | Began | Reading
-    | Stepped | Ended | AnswerFailed | StatusChanged | Counted | Usage
+    LoadStarted | LoadAdvanced | LoadFinished | Noted | Planned | Opened | OpenFailed | Began
+    | Reading | Stepped | Ended | AnswerFailed | StatusChanged | Counted | Usage
 )  # fmt: skip

@@ -14,6 +14,7 @@ from localspec.config import Config
 from localspec.errors import AllocationError, MemoryPlanError, PairError
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.model import Model
+from localspec.memory import Plan
 from localspec.select import Selection
 from localspec.spec.events import Finished
 from localspec.spec.sampling import Sampling
@@ -121,3 +122,21 @@ def test_without_trouble_the_draft_is_there(pair: Path) -> None:
         assert (session.status.mode, session.status.draft) == ("draft", "draft.gguf")
     finally:
         session.close()
+
+
+def test_who_can_show_the_plan_is_told_before_anything_is_loaded(pair: Path) -> None:
+    class View(Notes):
+        plans: list[Plan]
+
+        def start(self, label: str, total: int | None) -> None:
+            assert self.plans, f"{label} before the plan"
+
+        def planned(self, plan: Plan) -> None:
+            self.plans.append(plan)
+
+    view = View()
+    view.plans = []
+    session = opening.open_session(config(pair), view)
+    session.close()
+    assert session.status.plan == view.plans[-1]
+    assert not view.said

@@ -6,7 +6,9 @@ import threading
 
 from helpers_tui import ask, chatting, make_app, said, shown, until
 
+from localspec.budget import Budget, DeviceMemory
 from localspec.errors import DecodeError, ModelNotFoundError
+from localspec.memory import Part, Plan, Settings, Step
 from localspec.tui.fakes import Script
 
 
@@ -19,6 +21,27 @@ async def test_the_first_picture_needs_no_model() -> None:
         script.load_gate.set()
         await until(pilot, lambda: app.status is not None)
         assert not app.loading_view.display
+
+
+def a_plan(reason: str, n_bytes: int = 3 << 29) -> Plan:
+    budget = Budget((DeviceMemory("CPU", "cpu", 6 << 30, "free"),))
+    parts = (Part("weights", "target", "CPU", n_bytes),)
+    steps = (Step("all", "chosen"),)
+    return Plan("draft", reason, parts, budget, steps, "t", Settings(n_ctx=4096))
+
+
+async def test_the_plan_is_shown_while_loading() -> None:
+    script = Script(load_gate=threading.Event(), plan=a_plan("both [models] \x1b[31mfit"))
+    app = make_app(script)
+    async with chatting(app, ready=False) as pilot:
+        await until(pilot, lambda: "Needs 1.50 GiB of 6.00 GiB on CPU" in shown(app))
+        assert "context of 4,096 tokens" in shown(app)
+        assert "Mode draft: both [models]" in shown(app)
+        assert "\x1b" not in shown(app)
+        app.loading_view.plan("another plan")
+        await until(pilot, lambda: "another plan" in shown(app))
+        assert "Needs" not in shown(app)
+        script.load_gate.set()
 
 
 async def test_a_question_and_its_answer() -> None:

@@ -32,6 +32,7 @@ class LoadingView(Vertical):
         self._clock = clock
         self._head = Static(Content("Choosing a model for this computer …"), classes="head")
         self._bar = Static(Content(""))
+        self._plan = Static(Content(""), classes="done")
         self._notes = Static(Content(""), classes="done")
         self._error = Static(Content(""), classes="error")
         self._lines: list[str] = []
@@ -41,14 +42,14 @@ class LoadingView(Vertical):
         self._since = 0.0
 
     def compose(self) -> ComposeResult:
-        yield from (self._head, self._bar, self._notes, self._error)
+        yield from (self._head, self._bar, self._plan, self._notes, self._error)
 
     def restart(self, what: str) -> None:
         """A new attempt begins."""
         self.display = True
         self._lines.clear()
         self._head.update(Content(what))
-        for part in (self._bar, self._notes, self._error):
+        for part in (self._bar, self._plan, self._notes, self._error):
             part.update(Content(""))
 
     def start(self, what: str, total: int | None) -> None:
@@ -74,11 +75,16 @@ class LoadingView(Vertical):
         self._lines = [*self._lines, label(text)][-_MAX_NOTES:]
         self._notes.update(Content("\n".join(self._lines)))
 
+    def plan(self, text: str) -> None:
+        """What will be loaded, in place of an earlier plan."""
+        self._plan.update(Content(clean(text)))
+
     def fail(self, message: str, hint: str) -> None:
         """No model: say why and what can be done."""
         self.display = True
         self._lines.clear()
-        self._notes.update(Content(""))
+        for part in (self._plan, self._notes):
+            part.update(Content(""))
         self._head.update(Content("No model is loaded"))
         self._bar.update(Content(""))
         text = clean(message) + (f"\n{clean(hint)}" if hint else "")
