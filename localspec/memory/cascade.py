@@ -22,6 +22,7 @@ from localspec.memory.plan import (
     needed_bytes,
     shortfall,
 )
+from localspec.memory.shape import Shape
 from localspec.terminal import label, size
 
 _SMALL_CACHE = "q8_0"
@@ -103,7 +104,7 @@ def choose_plan(request: Request, budget: Budget, failed: Mapping[str, str] | No
     option, attempt = chosen
     return Plan(
         mode=option.mode,
-        reason=_reason(option, request, steps, budget),
+        reason=_reason(option, request, steps, budget) + _split(attempt, request, budget),
         parts=attempt.parts,
         budget=budget,
         steps=tuple(steps),
@@ -176,10 +177,6 @@ def _quantised(settings: Settings) -> Settings | None:
 def _try(option: _Option, request: Request, budget: Budget) -> _Attempt:
     shape, draft = request.target.shape, option.draft
     settings, lookup = option.settings, option.mode != "plain"
-    n_gpu_layers = request.n_gpu_layers
-    if n_gpu_layers is None:
-        n_gpu_layers = _layers_that_fit(request, settings, budget, lookup=lookup)
-    settings = replace(settings, n_gpu_layers=n_gpu_layers)
     draft_settings = None
     if draft is not None:
         trained = draft.shape.n_ctx_train or settings.n_ctx
@@ -189,6 +186,16 @@ def _try(option: _Option, request: Request, budget: Budget) -> _Attempt:
             n_gpu_layers=len(draft.shape.layers) + 1 if option.draft_on_gpu else 0,
             n_rs_seq=0,
         )
+    n_gpu_layers = request.n_gpu_layers
+    if n_gpu_layers is None:
+        n_gpu_layers = _layers_that_fit(request, settings, budget, lookup=lookup)
+        if draft is not None and option.draft_on_gpu and n_gpu_layers <= len(shape.layers):
+            # The target has layers on the CPU in any case. A few more cost one reading per step,
+            # a draft model there one reading per drafted token: the draft goes first.
+            n_gpu_layers = _layers_that_fit(
+                request, settings, budget, draft.shape, draft_settings, lookup=lookup
+            )
+    settings = replace(settings, n_gpu_layers=n_gpu_layers)
     parts = plan_memory(
         shape,
         settings,
@@ -200,8 +207,17 @@ def _try(option: _Option, request: Request, budget: Budget) -> _Attempt:
     return _Attempt(parts, settings, draft_settings, shortfall(parts, budget))
 
 
-def _layers_that_fit(request: Request, settings: Settings, budget: Budget, *, lookup: bool) -> int:
-    """Most layers of the target alone that the accelerators hold; all of them includes the output.
+def _layers_that_fit(
+    request: Request,
+    settings: Settings,
+    budget: Budget,
+    draft: Shape | None = None,
+    draft_settings: Settings | None = None,
+    *,
+    lookup: bool,
+) -> int:
+    """Most layers of the target, alone or beside ``draft``, that the accelerators hold; all of them
+    includes the output. 0 when not even the draft fits.
 
     More layers never take less memory there, so halving the range finds the last one that fits.
     """
@@ -211,7 +227,9 @@ def _layers_that_fit(request: Request, settings: Settings, budget: Budget, *, lo
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
         trial = replace(settings, n_gpu_layers=middle)
-        parts = plan_memory(request.target.shape, trial, budget.devices, lookup=lookup)
+        parts = plan_memory(
+            request.target.shape, trial, budget.devices, draft, draft_settings, lookup=lookup
+        )
         full = any(
             needed_bytes(parts, device.name) > device.n_bytes_free for device in budget.accelerators
         )
@@ -235,6 +253,15 @@ def _fits(attempt: _Attempt, budget: Budget) -> str:
         if needed_bytes(attempt.parts, device.name)
     ]
     return "needs " + ", ".join(pieces)
+
+
+def _split(attempt: _Attempt, request: Request, budget: Budget) -> str:
+    """A sentence when the target does not fit wholly on the accelerators that are there."""
+    n_layers, n_all = attempt.settings.n_gpu_layers, len(request.target.shape.layers) + 1
+    if request.n_gpu_layers is not None or not budget.accelerators or n_layers >= n_all:
+        return ""
+    place = _gpu_name(budget)
+    return f" {n_layers} of the target's {n_all} layers are on {place}, the rest on the CPU."
 
 
 def _lacks(lack: Shortfall) -> str:

@@ -87,7 +87,16 @@ def test_a_gpu_that_is_too_small_gets_as_many_layers_as_it_holds():
     plan = choose_plan(REQUEST, Budget((cpu(32), gpu(3))))
     assert 0 < plan.settings.n_gpu_layers < 33
     assert plan.needed_bytes("GPU 0") <= 3 * GIB
-    one_more = replace(REQUEST, n_gpu_layers=plan.settings.n_gpu_layers + 1)
+    # The draft keeps its place: it is read once per drafted token, a layer once per step.
+    n_layers = plan.settings.n_gpu_layers
+    assert plan.draft_settings.n_gpu_layers == 17
+    assert plan.reason == (
+        f"Draft small on GPU 0: everything fits. {n_layers} of the target's 33 layers are on "
+        "GPU 0, the rest on the CPU."
+    )
+    one_more = replace(
+        REQUEST, n_gpu_layers=n_layers + 1, drafts=(DRAFT,), draft_device="gpu", mode="draft"
+    )
     with pytest.raises(MemoryPlanError, match="on GPU 0"):
         choose_plan(one_more, Budget((cpu(32), gpu(3))))
 
