@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jinja2
 
 from localspec.errors import PromptError
+from localspec.messages import Message, Prompt, Role
 from localspec.sandbox import BoundedEnvironment, Budget, TooMuchError
 
-Role = Literal["system", "user", "assistant"]
+__all__ = ["MAX_TEMPLATE", "Message", "Prompt", "Role", "Template", "fit"]
 
 MAX_TEMPLATE = 256 * 1024  # characters; the largest in use have about 30,000
 _SECONDS = 10.0
@@ -32,21 +32,6 @@ _TEMPLATE_ERRORS = (
     TypeError,
     ValueError,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn. A stopped answer is an ordinary assistant turn with what there was of it."""
-
-    role: Role
-    content: str
-
-
-class Prompt(NamedTuple):
-    """``add_special``: the tokenizer must put the model's BOS in front of ``text``."""
-
-    text: str
-    add_special: bool
 
 
 class Template:

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from localspec.cli.options import (
     sampling_options,
     trace_option,
 )
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from localspec.config import Config
@@ -99,12 +98,13 @@ def _chat(
     settings = Settings(config, sampling_from(config, flags))
     with own_terminal(paths.log_file()) as terminal:
         app = ChatApp(
-            partial(_open, record),
+            _Opener(record, chats),
             settings,
             chats,
             resume=resume,
-            open_chats=_open_chats,
+            open_chats=_open_followed_chats,
             n_bytes_used=_n_bytes_used,
+            model_names=_model_names,
             terminal=terminal,
         )
         code = app.run()
@@ -119,24 +119,53 @@ def _chat(
 
 def _open_chats() -> Chats:
     from localspec import paths
-    from localspec.history import follow_deletions
     from localspec.sessions import Chats
 
-    chats = Chats.open(paths.chats_file())
-    # The screen is in use: what went wrong there goes to the log.
-    follow_deletions(chats, paths.history_dir(), logging.getLogger(__name__).warning)
+    return Chats.open(paths.chats_file())
+
+
+def _open_followed_chats() -> Chats:
+    chats = _open_chats()
+    _follow_deletions(chats)
     return chats
 
 
-def _open(
-    record: Trace | None, config: Config, progress: Progress, cancelled: Cancelled
-) -> Session:
-    # Runs in the inference thread: llama.cpp is loaded while the first picture is on the screen.
-    from localspec.opening import open_session
+def _follow_deletions(chats: Chats) -> None:
+    from localspec import paths
+    from localspec.history import follow_deletions
 
-    session = open_session(config, progress, cancelled)
-    session.trace = record
-    return session
+    # The screen is in use: what went wrong there goes to the log.
+    follow_deletions(chats, paths.history_dir(), logging.getLogger(__name__).warning)
+
+
+class _Opener:
+    """``open_session``, in the inference thread: NumPy and llama.cpp are loaded while the first
+    picture is on the screen, and so is the index of earlier texts, which makes up for deletions
+    that came before it."""
+
+    def __init__(self, record: Trace | None, chats: Chats | None) -> None:
+        self._record = record
+        self._chats = chats
+
+    def __call__(self, config: Config, progress: Progress, cancelled: Cancelled) -> Session:
+        from localspec.opening import open_session
+
+        chats, self._chats = self._chats, None
+        if chats is not None:
+            try:
+                _follow_deletions(chats)
+            except LocalspecError:
+                logging.getLogger(__name__).warning("deleted chats are not followed", exc_info=True)
+        session = open_session(config, progress, cancelled)
+        session.trace = self._record
+        return session
+
+
+def _model_names() -> list[str]:
+    from localspec import catalog
+
+    known = catalog.load()
+    return [pair.id for pair in known.pairs] + list(known.models)
 
 
 def _n_bytes_used() -> int:

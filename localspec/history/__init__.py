@@ -8,7 +8,7 @@ from localspec.history.index import (
     held_everywhere,
     vocabulary_key,
 )
-from localspec.history.sources import RUNS, Source
+from localspec.provenance import RUNS, Source
 
 __all__ = [
     "RUNS",

@@ -20,7 +20,8 @@ from pathlib import Path
 from localspec import paths
 from localspec.history.parts import new_parts
 from localspec.history.ring import GRAM, MAX_MATCH, DamagedError, Ids, Ring, size_bytes
-from localspec.history.sources import Doc, Kind, Source, SourceInfo, Sources
+from localspec.history.sources import Doc, SourceInfo, Sources
+from localspec.provenance import Kind, Source
 from localspec.spec.history_drafter import Followed, Match
 
 CAPACITIES = (1 << 18, 1 << 20, 3 << 20)

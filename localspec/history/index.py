@@ -36,7 +36,7 @@ from localspec.history.disk import (
 )
 from localspec.history.parts import new_parts
 from localspec.history.ring import GRAM, Ids, Ring
-from localspec.history.sources import Kind, Source
+from localspec.provenance import Kind, Source
 from localspec.sessions import Chats
 from localspec.sessions_types import Deleted
 from localspec.spec.history_drafter import Calibration, Followed, Match

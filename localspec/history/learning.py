@@ -11,7 +11,7 @@ from localspec.errors import UsageError
 from localspec.files import Cancelled, Progress
 from localspec.history.ignore import files_below
 from localspec.history.index import History
-from localspec.history.sources import Source
+from localspec.provenance import Source
 
 MAX_FILE_BYTES = 1 << 20
 """Larger files are data or made by a program rather than written."""

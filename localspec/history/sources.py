@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-Kind = Literal["chat", "run", "file"]
+from localspec.provenance import Kind, Source
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -37,19 +36,6 @@ CREATE INDEX IF NOT EXISTS docs_of_source ON docs (source);
 _VERSION = 1
 _BUSY_S = 5.0
 _CHECKED_BYTES = 8 << 20  # a larger database is not read through at each start
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a text comes from: a saved chat (``name`` is its id), one-shot runs (``name`` empty), or
-    a file of the user (``name`` is its path, ``stamp`` tells one state of it from another)."""
-
-    kind: Kind
-    name: str = ""
-    stamp: str = ""
-
-
-RUNS = Source("run")
 
 
 @dataclass(frozen=True, slots=True)

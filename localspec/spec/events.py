@@ -7,10 +7,13 @@ and what the numbers say cannot disagree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from localspec.spec.drafter import Measured
 from localspec.spec.stats import PLAIN_NAME, Stats
+
+if TYPE_CHECKING:
+    # It comes with numpy, which those who only show events can do without.
+    from localspec.spec.drafter import Measured
 
 FinishReason = Literal["stop", "length", "cancelled"]
 

@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from localspec import catalog
 from localspec.errors import LocalspecError
 from localspec.terminal import label
 from localspec.tui import commands
@@ -57,6 +56,10 @@ class ChatApp(Acting):
         self.refresh_title()
         self.refresh_panel()
         self.prompt.focus()
+        # Importing what runs models keeps the interpreter busy: the first picture comes before.
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
         self.inference.start()
         self.inference.put(Open(self.settings.config))
         self.run_worker(self._prepare(), exit_on_error=False)
@@ -67,11 +70,9 @@ class ChatApp(Acting):
             await self.open_chat(self.resume)
         self.history = [*await self.in_thread(self.keeper.questions), *self.history]
         try:
-            known = await self.in_thread(catalog.load)
+            self.model_names = await self.in_thread(self.find_model_names)
         except LocalspecError as error:
             self.say_error(error)
-            return
-        self.model_names = [pair.id for pair in known.pairs] + list(known.models)
 
     def on_resize(self, event: events.Resize) -> None:
         self.n_columns = event.size.width  # self.size is still the old one

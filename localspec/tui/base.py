@@ -34,7 +34,8 @@ NARROW = 100
 
 
 class ChatBase(App[int]):
-    """State and layout. ``opener`` makes sessions; ``chats`` None saves nothing."""
+    """State and layout. ``opener`` makes sessions; ``chats`` None saves nothing. ``model_names``
+    gives what can be completed after /model, and may take a while."""
 
     CSS_PATH = "app.tcss"
     ENABLE_COMMAND_PALETTE = True
@@ -52,6 +53,7 @@ class ChatBase(App[int]):
         resume: str | None = None,
         open_chats: Callable[[], Chats] | None = None,
         n_bytes_used: Callable[[], int] | None = None,
+        model_names: Callable[[], list[str]] = list,
         terminal: Terminal | None = None,
         pace_s: float = 0.04,
     ) -> None:
@@ -61,6 +63,7 @@ class ChatBase(App[int]):
         self.inference = Inference(opener, self.outbox, n_bytes_used=n_bytes_used)
         self.keeper = Keeper(chats, lambda text: self.say(text, "warning"))
         self.open_chats = open_chats
+        self.find_model_names = model_names
         self.resume = resume
         self.terminal = terminal or Terminal()
         self.pace_s = pace_s

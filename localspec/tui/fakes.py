@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from localspec import chat
-from localspec.chat import Message, Prompt
 from localspec.config import Config, Mode
 from localspec.files import Cancelled, Progress
-from localspec.history import Source
 from localspec.memory import Plan, PlanView
+from localspec.messages import Message, Prompt
+from localspec.provenance import Source
 from localspec.spec.events import PLAIN, Event, Finished, Prefill, Step
 from localspec.spec.sampling import Sampling
 from localspec.spec.stats import Stats

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from localspec.errors import LocalspecError
-from localspec.history import Source
+from localspec.provenance import Source
 from localspec.sessions import Chats
 from localspec.sessions_types import ChatInfo, SavedChat, State
 from localspec.tui.turns import Turn

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.chat import Message, Prompt
 from localspec.config import Config, Mode
 from localspec.files import Cancelled, Progress
-from localspec.history import Source
+from localspec.messages import Message, Prompt
+from localspec.provenance import Source
 from localspec.spec.events import Event, Finished, Prefill, Step
 from localspec.spec.sampling import Sampling
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from localspec.chat import Message
+from localspec.messages import Message
 from localspec.sessions_types import SavedTurn
 from localspec.spec.events import Finished, Prefill, Step
 from localspec.spec.stats import Stats, Totals, Window

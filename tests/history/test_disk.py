@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from localspec.history.disk import DiskIndex
 from localspec.history.ring import Ring, size_bytes
-from localspec.history.sources import RUNS, Source
+from localspec.provenance import RUNS, Source
 
 SMALL = (1024,)
 
