@@ -54,8 +54,7 @@ async def until(pilot: Pilot[int], condition: Callable[[], Any]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end, "it never happened"
-        await pilot.pause()
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.01)
     await pilot.pause()
 
 

@@ -28,11 +28,14 @@ KEYS = (
     (
         "Ctrl+Up",
         "to the messages: c copy, k copy code, r regenerate, e edit, d delete, f fork, "
-        "t thinking; Esc returns",
+        "t thinking; Up and Down to the next; Enter unfolds; Esc returns",
     ),
     ("PageUp, PageDown", "scroll; Ctrl+End follows the answer again"),
     ("Ctrl+C", "copy the selection"),
+    ("F1", "this help"),
     ("F2, F3, F4", "speculation panel, saved chats, colours of words"),
+    ("In saved chats", "Enter open, r rename, f fork, d delete; Esc returns"),
+    ("In questions of ours", "y yes, n no"),
     ("Ctrl+N", "new chat"),
     ("Ctrl+P", "all commands"),
     ("Ctrl+Q", "quit"),

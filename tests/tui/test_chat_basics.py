@@ -9,6 +9,7 @@ from helpers_tui import ask, chatting, make_app, said, shown, until
 from localspec.budget import Budget, DeviceMemory
 from localspec.errors import DecodeError, ModelNotFoundError
 from localspec.memory import Part, Plan, Settings, Step
+from localspec.tui.asking import MAX_QUEUED
 from localspec.tui.fakes import Script
 
 
@@ -99,6 +100,25 @@ async def test_a_second_question_waits_visibly_and_two_calls_never_meet() -> Non
         answers = [t.text for t in app.conversation.turns if t.role == "assistant"]
         assert answers == [f"You said: Question {i}" for i in range(5)]
         assert "Queued" not in shown(app)
+
+
+async def test_fifty_questions_at_once_wait_or_are_refused_and_no_two_calls_meet() -> None:
+    """F35."""
+    script = Script(gate=threading.Event())
+    app = make_app(script)
+    async with chatting(app) as pilot:
+        for i in range(50):
+            await app.send(f"Question {i}")
+        assert len(app.queued) == MAX_QUEUED
+        await until(pilot, lambda: any("are waiting already" in text for text in said(app)))
+        assert app.prompt.text == "Question 49"
+        script.gate.set()
+        await until(pilot, lambda: app.running is None and not app.queued)
+        answers = [turn for turn in app.conversation.turns if turn.role == "assistant"]
+        assert [turn.text for turn in answers] == [
+            f"You said: Question {i}" for i in range(1 + MAX_QUEUED)
+        ]
+        assert {turn.state for turn in answers} == {"complete"}
 
 
 async def test_a_waiting_question_can_be_taken_back() -> None:

@@ -45,8 +45,8 @@ class Desk:
         self.outbox = Outbox(lambda: self._woken.put(None))
         self.inference = Inference(ScriptedOpener(script), self.outbox, n_bytes_used=lambda: 7)
 
-    def until(self, kind: type[Told]) -> Told:
-        """Wait for the next event of a kind."""
+    def until(self, kind: type[Told] | tuple[type[Told], ...]) -> Told:
+        """Wait for the next event of a kind, or of one of several."""
         while True:
             for place, event in enumerate(self.told):
                 if isinstance(event, kind):
@@ -172,6 +172,35 @@ def test_the_scripted_session_notices_two_calls_at_once() -> None:
         next(session.ask([Message("user", "b")], Sampling()))
     list(events)
     session.set_mode("off")
+
+
+def test_fifty_requests_from_many_threads_are_answered_one_by_one(
+    desk: Callable[..., Desk],
+) -> None:
+    """F35: the scripted session fails if two calls meet."""
+    one = desk(answer=lambda messages: words(messages[-1].content))
+    one.until(Opened)
+
+    def put(first: int) -> None:
+        for number in range(first, first + 10):
+            one.inference.put(question(number, f"question {number}"))
+
+    threads = [threading.Thread(target=put, args=(first,)) for first in range(0, 50, 10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    texts: dict[int, str] = {}
+    ended: list[int] = []
+    while len(ended) < 50:
+        event = one.until((Stepped, Ended, AnswerFailed))
+        assert not isinstance(event, AnswerFailed), event
+        if isinstance(event, Stepped):
+            texts[event.id] = texts.get(event.id, "") + event.step.text
+        else:
+            ended.append(event.id)
+    assert texts == {number: f"question {number}" for number in range(50)}
+    assert sorted(ended) == list(range(50))
 
 
 def test_words() -> None:
