@@ -27,6 +27,8 @@ do). ``cli`` prints both and exits with ``exit_code``; nothing else turns errors
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LocalspecError(Exception):
     """Base of all errors that are explained to the user rather than shown as a traceback."""
@@ -102,9 +104,18 @@ class DownloadCancelledError(DownloadError):
 
 
 class MemoryPlanError(LocalspecError):
-    """The model would not fit into the available memory."""
+    """The model would not fit into the available memory.
+
+    ``steps``: what was tried, each with its name, its verdict and the reason.
+    """
 
     exit_code = 4
+
+    def __init__(
+        self, message: str, *, hint: str = "", steps: Sequence[tuple[str, str, str]] = ()
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.steps = tuple(steps)
 
 
 class PairError(LocalspecError):

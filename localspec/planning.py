@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from localspec.budget import Budget
 from localspec.config import Config
-from localspec.errors import DownloadError, LocalspecError, ModelNotFoundError
+from localspec.errors import DownloadError, LocalspecError, MemoryPlanError, ModelNotFoundError
 from localspec.files import ModelFile
 from localspec.hardware import Hardware
 from localspec.header import Header
@@ -159,6 +159,13 @@ class Planner:
         if wish == "auto" and self._selection.draft_wanted:
             wish = "draft"
         layers = profile.n_gpu_layers
+        hardware = self._machine.hardware
+        if config.n_gpu_layers not in (None, 0, "auto") and not hardware.devices:
+            raise MemoryPlanError(
+                f"{layers} layers on a graphics processor are asked for "
+                f"({config.source_of('n_gpu_layers')}), and llama.cpp finds none here.",
+                hint=hardware.warning.hint if hardware.warning else "Leave --n-gpu-layers out.",
+            )
         n_gpu_layers = None if layers == "auto" else ALL_LAYERS if layers == "all" else int(layers)
         where: Where = profile.draft_device
         n_ctx = profile.n_ctx
@@ -183,6 +190,7 @@ class Planner:
             allow_quantised_cache=profile.allow_kv_quant,
             allow_shorter_context=profile.allow_shorter_context,
             other_targets=self._smaller(),
+            no_draft_reason=self._selection.draft_reason or "no draft is known for this target",
         )
 
     def _smaller(self) -> tuple[Candidate, ...]:

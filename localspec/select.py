@@ -166,7 +166,9 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
         )
     hint = f'"localspec pairs --for {label(config.model or config.pair or target.id)}" lists drafts'
     if config.mode == "draft":
-        raise PairError("there is no draft model for this target here", hint=f"{hint}; --draft.")
+        raise PairError(
+            "there is no draft model for this target here", hint=f"{hint}; name one with --draft."
+        )
     if pairs:
         return Selection(target, None, f"no draft model for it is on this computer ({hint})")
     return Selection(target, None, "no draft model for it is known")
@@ -212,7 +214,9 @@ def _has_heads(target: ModelFile, store: Store) -> bool:
     return found is not None and found.kind == "inside" and not found.unusable
 
 
-def _default(catalog: Catalog, store: Store, budget: Budget, preferred: str | None) -> Pair:
+def _default(
+    catalog: Catalog, store: Store, budget: Budget, preferred: str | None
+) -> Pair | ModelFile:
     present = {name for name, model in catalog.models.items() if store.find(model) is not None}
     chosen = default_pair(
         catalog,
@@ -221,8 +225,24 @@ def _default(catalog: Catalog, store: Store, budget: Budget, preferred: str | No
         present,
         can_get=lambda _: not store.offline,
     )
+    if chosen is None or chosen.pair.id != preferred:
+        # The profile's pair does not fit now. Its target alone, or another model that is here, is
+        # nearer to what the user expects than downloading another pair.
+        wished = [catalog.find(preferred)] if preferred else []
+        first = [one.target.id if isinstance(one, Pair) else one.id for one in wished]
+        rest = sorted(present, key=lambda name: catalog.models[name].n_bytes or 0, reverse=True)
+        rest = rest if chosen is None or not chosen.present else []
+        names = [name for name in dict.fromkeys([*first, *rest]) if name in present]
+        by_itself = default_pair(catalog, budget, names, present, can_get=lambda _: False)
+        if by_itself is not None and by_itself.pair.id in names:
+            return by_itself.pair.target
     if chosen is not None:
         return chosen.pair
+    if store.offline and present:
+        raise MemoryPlanError(
+            "none of the models on this computer fits into its free memory.",
+            hint='Close other programs. "localspec list" shows what is here.',
+        )
     if store.offline:
         raise ModelNotFoundError(
             "no model of the catalog is on this computer, and offline mode is on.",

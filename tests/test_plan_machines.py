@@ -119,8 +119,8 @@ LARGER = [
         "CUDA 6 GB, 16 GB of RAM",
         "qwen2.5-coder-7b",
         {"n_ctx": 12288},
-        f"Draft {SMALL} on the CPU: draft {SMALL} on CUDA0 needs 5.79 GiB on CUDA0, 192 MiB more than "
-        "the 5.60 GiB available (free memory of CUDA0, from llama.cpp).",
+        f"Draft {SMALL} on the CPU: draft {SMALL} on CUDA0 needs 5.79 GiB on CUDA0, 192 MiB more "
+        "than the 5.60 GiB available (free memory of CUDA0, from llama.cpp).",
         (29, 0),
     ),
     # The target does not fit: the draft keeps its place on the card.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.cli.options import AtLeast, config_from, model_options
-from localspec.cli.output import TerminalProgress, data, note, table, text
-from localspec.errors import ModelNotFoundError
+from localspec.cli.output import TerminalProgress, data, table, text
+from localspec.errors import MemoryPlanError, ModelNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from localspec.planning import Machine
 
 
 @click.command()
@@ -28,14 +31,25 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
     numbers are used. Exit code 4 if nothing fits.
     """
     from localspec.opening import prepare
-    from localspec.planning import Planner
+    from localspec.planning import Planner, name_of
     from localspec.terminal import size
 
+    for name, one, other in [
+        ("PAIR", pair, flags.get("model")),
+        ("--context", context, flags.get("n_ctx")),
+    ]:
+        if one is not None and other is not None and one != other:
+            same = "--model" if name == "PAIR" else "--ctx-size"
+            raise UsageError(f"{name} ({one}) and {same} ({other}) contradict each other.")
     config = config_from(
-        {**flags, "model": flags.get("model") or pair, "n_ctx": flags.get("n_ctx") or context,}
-    )  # fmt: skip
+        {**flags, "model": flags.get("model") or pair, "n_ctx": flags.get("n_ctx") or context}
+    )
     machine, selection, store = prepare(config, TerminalProgress(quiet=True))
-    plan = Planner(config, machine, selection, store).plan(selection.draft)
+    try:
+        plan = Planner(config, machine, selection, store).plan(selection.draft)
+    except MemoryPlanError as error:
+        _show_refusal(error, name_of(selection.target), machine, as_json=as_json)
+        raise
     if plan is None:
         raise ModelNotFoundError(
             f"too little is known about {selection.target.id} to plan before it is downloaded.",
@@ -64,6 +78,35 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
     table(["tried, best first", "outcome", ""], [(s.name, s.verdict, s.reason) for s in plan.steps])
     click.echo()
     text(f"Mode {plan.mode}: {plan.reason}")
-    if not selection.draft and not selection.heads:
-        note(f"No draft: {selection.draft_reason}")
     return 0
+
+
+def _show_refusal(error: MemoryPlanError, target: str, machine: Machine, *, as_json: bool) -> None:
+    """What was tried. The sentence itself comes from the error."""
+    if as_json:
+        data(
+            {
+                "profile": machine.profile.name,
+                "n_threads": machine.n_threads,
+                "mode": None,
+                "reason": error.message,
+                "hint": error.hint,
+                "target": target,
+                "devices": [
+                    {
+                        "name": device.name,
+                        "kind": device.kind,
+                        "free_bytes": device.n_bytes_free,
+                        "source": device.source,
+                    }
+                    for device in machine.budget.devices
+                ],
+                "steps": [
+                    {"name": name, "verdict": verdict, "reason": reason}
+                    for name, verdict, reason in error.steps
+                ],
+            }
+        )
+    elif error.steps:
+        table(["tried, best first", "outcome", ""], error.steps)
+        click.echo()

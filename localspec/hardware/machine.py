@@ -13,7 +13,6 @@ from localspec.hardware.cpu import Cpu, detect_cpu
 from localspec.hardware.gpus import Gpu, build_warning, detect_gpus
 from localspec.hardware.probe import Probe, here
 from localspec.hardware.ram import Ram, UnifiedMemory, detect_ram, detect_unified
-from localspec.terminal import size
 
 
 class BackendDevice(Protocol):
@@ -110,7 +109,7 @@ class Hardware:
         budget = Budget(tuple(devices))
         if memory_limit is None:
             return budget
-        return budget.limited_to(memory_limit, f"{size(memory_limit)}, {source}")
+        return budget.limited_to(memory_limit, source)
 
     def _accelerator(self, device: Device, ram_free: int) -> DeviceMemory:
         numbers = [(device.n_bytes_free, f"free memory of {device.name}, from llama.cpp")]

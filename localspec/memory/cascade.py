@@ -283,7 +283,7 @@ def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Bu
         return f"{head}: everything fits."
     if request.mode == option.mode:
         return f"{head}, as asked."
-    return f"{head}: no draft is known for this target."
+    return f"{head}: {label(request.no_draft_reason)}."
 
 
 def _sentence(step: Step) -> str:
@@ -316,6 +316,7 @@ def _refusal(
     return MemoryPlanError(
         f"{what} does not fit into memory: it {_lacks(lack)}.",
         hint="\n".join(_would_fit(request, budget)),
+        steps=[(step.name, step.verdict, step.reason) for step in steps],
     )
 
 

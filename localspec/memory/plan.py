@@ -32,6 +32,7 @@ class Request:
     ``drafts``: best expected speed first. ``mode`` other than ``auto``, ``n_gpu_layers`` and
     ``draft_device`` are explicit wishes: they are fulfilled or refused, never changed.
     ``settings.n_gpu_layers`` is ignored. ``other_targets``: named in a refusal if they would fit.
+    ``no_draft_reason``: why ``drafts`` is empty.
     """
 
     target: Candidate
@@ -44,6 +45,7 @@ class Request:
     allow_shorter_context: bool = False
     min_ctx: int = 1024
     other_targets: tuple[Candidate, ...] = ()
+    no_draft_reason: str = "no draft is known for this target"
 
 
 @dataclass(frozen=True, slots=True)

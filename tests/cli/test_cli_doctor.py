@@ -90,7 +90,7 @@ def test_json_names_every_number_s_source(
             "device": "CPU",
             "kind": "cpu",
             "free_bytes": GIB,
-            "source": "1.00 GiB, from LOCALSPEC_MEMORY_LIMIT",
+            "source": "from LOCALSPEC_MEMORY_LIMIT",
             "shared_with_cpu": False,
         }
     ]
