@@ -193,6 +193,10 @@ class _Opening:
         mode, reason = mode_in_force(
             self._config.mode, drafts_with, self._reason, parts.can_roll_back
         )
+        if plan.mode == "plain" and mode == "lookup" and self._config.mode == "auto":
+            mode, reason = "off", plan.reason
+            if self._reason != reason:
+                self._progress.note(reason)
         if self._config.mode in ("lookup", "draft") and mode == "off":
             raise PairError(
                 f"--mode {self._config.mode} is not possible: {reason}",

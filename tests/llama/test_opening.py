@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,19 @@ def test_who_can_show_the_plan_is_told_before_anything_is_loaded(pair: Path) -> 
     session.close()
     assert session.status.plan == view.plans[-1]
     assert not view.said
+
+
+def test_without_memory_even_for_lookup_it_decodes_plainly_and_says_so(pair: Path) -> None:
+    needed = []
+    for mode in ("lookup", "off"):
+        with closing(opening.open_session(config(pair, mode=mode), Notes())) as session:
+            plan = session.status.plan
+            assert plan is not None
+            needed.append(plan.needed_bytes("CPU"))
+    limit = sum(needed) // 2
+    assert needed[1] < limit < needed[0]
+    notes = Notes()
+    with closing(opening.open_session(config(pair, memory_limit=limit), notes)) as session:
+        assert session.status.mode == "off"
+        assert session.status.reason.startswith("Plain decoding: lookup needs ")
+        assert notes.said.count(session.status.reason) == 1
