@@ -36,7 +36,7 @@ def make_app(script: Script | None = None, chats: Chats | None = None, **given: 
 
 @asynccontextmanager
 async def chatting(
-    app: ChatApp, size: tuple[int, int] = (120, 40), *, ready: bool = True
+    app: ChatApp, size: tuple[int, int] = (100, 30), *, ready: bool = True
 ) -> AsyncIterator[Pilot[int]]:
     """The running app; when left, its thread has ended and its database is closed."""
     try:
@@ -64,7 +64,7 @@ async def ask(pilot: Pilot[int], text: str, *, wait: bool = True) -> None:
     app.prompt.take(text)
     await pilot.press("enter")
     if wait:
-        await until(pilot, lambda: app.running is None and not app.queued)
+        await until(pilot, lambda: app.is_idle)
 
 
 def said(app: ChatApp) -> list[str]:

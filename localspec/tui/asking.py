@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from localspec.errors import LocalspecError
 from localspec.terminal import label
 from localspec.tui.arrivals import Arrivals
-from localspec.tui.told import Ask, Count, Open, SetMode
+from localspec.tui.told import Ask, Count, Open, SetMode, StatusLike
 from localspec.tui.turns import Conversation, Turn, question
 from localspec.tui.widgets.message import MessageView
 
@@ -63,22 +63,34 @@ class Asking(Arrivals):
         self.attached.clear()
         return "\n\n".join([*parts, text])
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is being answered, and nothing waits for it."""
+        return self.running is None and not self.is_asking and not self.queued
+
     async def next_in_queue(self) -> None:
-        if self.queued and self.running is None and self.status is not None:
-            turn = question(self.queued.pop(0))
-            self.conversation.turns.append(turn)
-            status = self.status
-            self.keeper.add(
-                turn,
-                settings=self.settings.as_saved(),
-                model=status.model,
-                draft=status.draft or "",
-                system=self.conversation.system,
-            )
-            self.refresh_title()
-            await self.view.add(turn)
-            await self.answer()
+        if self.queued and self.running is None and not self.is_asking and self.status is not None:
+            # Until the answer is there to be seen as running, no other question may go ahead.
+            self.is_asking = True
+            try:
+                await self._ask_next(self.status)
+            finally:
+                self.is_asking = False
         self.refresh_queue()
+
+    async def _ask_next(self, status: StatusLike) -> None:
+        turn = question(self.queued.pop(0))
+        self.conversation.turns.append(turn)
+        self.keeper.add(
+            turn,
+            settings=self.settings.as_saved(),
+            model=status.model,
+            draft=status.draft or "",
+            system=self.conversation.system,
+        )
+        self.refresh_title()
+        await self.view.add(turn)
+        await self.answer()
 
     async def answer(self) -> None:
         """Have the last question answered."""

@@ -72,6 +72,8 @@ class ChatBase(App[int]):
         self.status: StatusLike | None = None
         self.is_loading = True
         self.running: Turn | None = None
+        self.is_asking = False
+        """A question is on its way to the screen and the model."""
         self.editing: Turn | None = None
         self.queued: list[str] = []
         self.attached: list[tuple[str, str]] = []

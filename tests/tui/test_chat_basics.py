@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from helpers_tui import ask, chatting, make_app, said, shown, until
 
 from localspec.budget import Budget, DeviceMemory
 from localspec.errors import DecodeError, ModelNotFoundError
 from localspec.memory import Part, Plan, Settings, Step
-from localspec.tui.asking import MAX_QUEUED
+from localspec.tui import asking
 from localspec.tui.fakes import Script
 
 
@@ -96,28 +97,29 @@ async def test_a_second_question_waits_visibly_and_two_calls_never_meet() -> Non
             await ask(pilot, f"Question {i}", wait=False)
         assert "Queued: Question 3" in shown(app)
         script.gate.set()
-        await until(pilot, lambda: app.running is None and not app.queued)
+        await until(pilot, lambda: app.is_idle)
         answers = [t.text for t in app.conversation.turns if t.role == "assistant"]
         assert answers == [f"You said: Question {i}" for i in range(5)]
         assert "Queued" not in shown(app)
 
 
-async def test_fifty_questions_at_once_wait_or_are_refused_and_no_two_calls_meet() -> None:
+async def test_fifty_questions_at_once_wait_or_are_refused_and_no_two_calls_meet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """F35."""
+    monkeypatch.setattr(asking, "MAX_QUEUED", 6)
     script = Script(gate=threading.Event())
     app = make_app(script)
     async with chatting(app) as pilot:
         for i in range(50):
             await app.send(f"Question {i}")
-        assert len(app.queued) == MAX_QUEUED
+        assert len(app.queued) == 6
         await until(pilot, lambda: any("are waiting already" in text for text in said(app)))
         assert app.prompt.text == "Question 49"
         script.gate.set()
-        await until(pilot, lambda: app.running is None and not app.queued)
+        await until(pilot, lambda: app.is_idle)
         answers = [turn for turn in app.conversation.turns if turn.role == "assistant"]
-        assert [turn.text for turn in answers] == [
-            f"You said: Question {i}" for i in range(1 + MAX_QUEUED)
-        ]
+        assert [turn.text for turn in answers] == [f"You said: Question {i}" for i in range(7)]
         assert {turn.state for turn in answers} == {"complete"}
 
 

@@ -113,17 +113,17 @@ async def test_fork_from_a_message(path: Path) -> None:
 
 
 async def test_a_long_chat_is_trimmed_at_the_front_with_a_note() -> None:
-    script = Script(status=ScriptedStatus(n_ctx=64))
+    script = Script(status=ScriptedStatus(n_ctx=40))
     app = make_app(script, system="System words")
-    async with chatting(app, (100, 60)) as pilot:
-        for i in range(8):
+    async with chatting(app, (80, 40)) as pilot:
+        for i in range(4):
             await ask(pilot, f"Question {i} with five words")
         first = script.asked[-1]
         assert first[0].content == "System words"
-        assert "Question 7" in first[-1].content
+        assert "Question 3" in first[-1].content
         assert "Question 0" not in str(first)
         assert "no longer fit" in shown(app)
-        assert len(app.conversation.turns) == 16
+        assert len(app.conversation.turns) == 8
         await ask(pilot, "One more")
         assert app.conversation.last_answer.text == "You said: One more"
 

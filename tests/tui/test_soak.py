@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
 from helpers_tui import until
 
 from bench.soak_chat import report, soak_app
-from localspec.tui.widgets.conversation import MOUNTED
+from localspec.tui.widgets import conversation
+
+MOUNTED = 10
 
 
-async def test_a_long_chat_keeps_its_size() -> None:
+async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "MOUNTED", MOUNTED)
     app = soak_app(60, 0.0)
     app.pace_s = 0.005
     counts: list[int] = []
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.status is not None)
-        n_turns = MOUNTED // 2 + 6
+        n_turns = MOUNTED + 2
         for turn in range(n_turns):
             await app.send(f"Question {turn}")
-            await until(pilot, lambda: app.running is None and not app.queued)
+            await until(pilot, lambda: app.is_idle)
             counts.append(len(app.query("*")))
             body = app.view.views[-1].body
             assert body is not None
