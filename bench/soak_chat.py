@@ -83,7 +83,7 @@ async def soak(n_turns: int, n_tokens: int, rate: float) -> int:
             started = time.process_time()
             await app.send(f"Question {turn}")
             pressed = time.monotonic()
-            while app.running is not None or app.queued:
+            while not app.is_idle:
                 await asyncio.sleep(0.01)
                 if time.monotonic() - pressed > 0.5:
                     pressed = time.monotonic()

@@ -35,7 +35,7 @@ def a_plan(reason: str, n_bytes: int = 3 << 29) -> Plan:
 async def test_the_plan_is_shown_while_loading() -> None:
     script = Script(load_gate=threading.Event(), plan=a_plan("both [models] \x1b[31mfit"))
     app = make_app(script)
-    async with chatting(app, ready=False) as pilot:
+    async with chatting(app, (140, 30), ready=False) as pilot:
         await until(pilot, lambda: "Needs 1.50 GiB of 6.00 GiB on CPU" in shown(app))
         assert "context of 4,096 tokens" in shown(app)
         assert "Mode draft: both [models]" in shown(app)
@@ -57,6 +57,7 @@ async def test_a_question_and_its_answer() -> None:
 
 
 async def test_escape_stops_at_once_and_keeps_what_there_is() -> None:
+    """F34."""
     script = Script(step_s=0.01, answer=lambda _: [f" {i}" for i in range(10_000)])
     app = make_app(script)
     async with chatting(app) as pilot:
@@ -190,6 +191,7 @@ async def test_a_fault_in_the_thread_leaves_a_usable_chat(caplog) -> None:
 
 
 async def test_quit_while_loading() -> None:
+    """F34."""
     app = make_app(Script(load_s=60.0))
     async with chatting(app, ready=False) as pilot:
         await pilot.press("ctrl+q")
@@ -197,6 +199,7 @@ async def test_quit_while_loading() -> None:
 
 
 async def test_quit_while_answering() -> None:
+    """F34."""
     script = Script(step_s=0.01, answer=lambda _: [f" {i}" for i in range(10_000)])
     app = make_app(script)
     async with chatting(app) as pilot:

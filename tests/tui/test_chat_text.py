@@ -27,6 +27,7 @@ BRACKETS = (
 
 
 async def test_brackets_are_text_everywhere() -> None:
+    """F32."""
     hostile = " ".join(BRACKETS)
     status = ScriptedStatus(model="[/oops].gguf", draft="[red]d.gguf", reason=f"why: {BRACKETS[0]}")
     script = Script(
@@ -71,6 +72,7 @@ async def test_control_characters_and_html_reach_neither_screen_nor_style() -> N
 
 
 async def test_many_scripts_stream_whole() -> None:
+    """F20."""
     pieces = ["한국", "어 ", "👩‍🚀", " ❤️ é ", "שלום", " \N{REPLACEMENT CHARACTER}"]
     app = make_app(Script(answer=lambda _: pieces))
     async with chatting(app, (60, 15)) as pilot:
@@ -108,6 +110,7 @@ LONG = (
 
 
 async def test_a_long_answer_costs_no_more_per_word_at_its_end() -> None:
+    """F36."""
     app = make_app(Script(answer=lambda _: words(LONG), accepted=(9,), n_draft=9))
     async with chatting(app) as pilot:
         await ask(pilot, "Go")

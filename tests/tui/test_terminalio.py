@@ -38,6 +38,7 @@ os.write(2, b"native after\\n")
 
 @pytest.mark.skipif(os.name == "nt", reason="on Windows descriptors are left alone")
 def test_descriptors_are_moved_and_restored(tmp_path: Path) -> None:
+    """F33."""
     log = tmp_path / "deep" / "x.log"
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(root=ROOT, log=str(log))],
