@@ -36,7 +36,7 @@ def make_app(script: Script | None = None, chats: Chats | None = None, **given: 
 
 @asynccontextmanager
 async def chatting(
-    app: ChatApp, size: tuple[int, int] = (100, 30), *, ready: bool = True
+    app: ChatApp, size: tuple[int, int] = (120, 30), *, ready: bool = True
 ) -> AsyncIterator[Pilot[int]]:
     """The running app; when left, its thread has ended and its database is closed."""
     try:

@@ -35,7 +35,7 @@ KEYS = (
     ("F1", "this help"),
     ("F2, F3, F4", "speculation panel, saved chats, colours of words"),
     ("In saved chats", "Enter open, r rename, f fork, d delete; Esc returns"),
-    ("In questions of ours", "y yes, n no"),
+    ("When asked to confirm", "y yes, n no"),
     ("Ctrl+N", "new chat"),
     ("Ctrl+P", "all commands"),
     ("Ctrl+Q", "quit"),

@@ -95,7 +95,7 @@ async def test_the_panel_says_what_the_numbers_say() -> None:
     reason = "automatic, without a draft model: it has another vocabulary"
     script = Script(status=ScriptedStatus(mode="lookup", draft=None, reason=reason))
     app = make_app(script, n_bytes_used=lambda: 3 << 30)
-    async with chatting(app) as pilot:
+    async with chatting(app, (120, 40)) as pilot:
         assert "without a draft model" in app.spec_panel.text
         assert "–" in app.spec_panel.text
         await ask(pilot, "One two three four five six seven eight nine ten eleven")

@@ -143,7 +143,7 @@ async def test_the_view_stays_where_the_user_put_it() -> None:
 
 async def test_colours_show_where_words_came_from() -> None:
     app = make_app(Script(accepted=(1, None), n_draft=2, answer=lambda _: words("a b c d e f g")))
-    async with chatting(app) as pilot:
+    async with chatting(app, (120, 40)) as pilot:
         await ask(pilot, "Go")
         await pilot.press("f4")
         await until(pilot, lambda: app.query(Chunks))

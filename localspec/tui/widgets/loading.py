@@ -33,6 +33,7 @@ class LoadingView(Vertical):
         self._head = Static(Content("Choosing a model for this computer …"), classes="head")
         self._bar = Static(Content(""))
         self._plan = Static(Content(""), classes="done")
+        self._plan.display = False
         self._notes = Static(Content(""), classes="done")
         self._error = Static(Content(""), classes="error")
         self._lines: list[str] = []
@@ -49,7 +50,8 @@ class LoadingView(Vertical):
         self.display = True
         self._lines.clear()
         self._head.update(Content(what))
-        for part in (self._bar, self._plan, self._notes, self._error):
+        self._plan.display = False
+        for part in (self._bar, self._notes, self._error):
             part.update(Content(""))
 
     def start(self, what: str, total: int | None) -> None:
@@ -78,13 +80,14 @@ class LoadingView(Vertical):
     def plan(self, text: str) -> None:
         """What will be loaded, in place of an earlier plan."""
         self._plan.update(Content(clean(text)))
+        self._plan.display = True
 
     def fail(self, message: str, hint: str) -> None:
         """No model: say why and what can be done."""
         self.display = True
         self._lines.clear()
-        for part in (self._plan, self._notes):
-            part.update(Content(""))
+        self._plan.display = False
+        self._notes.update(Content(""))
         self._head.update(Content("No model is loaded"))
         self._bar.update(Content(""))
         text = clean(message) + (f"\n{clean(hint)}" if hint else "")
