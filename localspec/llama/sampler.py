@@ -230,10 +230,15 @@ class _Scratch:
         if n > len(self._array):
             self._array = np.zeros(n, dtype=_CANDIDATE)
             self._ids = np.arange(n, dtype=np.int32)
-        array = self._array[:n]
-        array["id"] = self._ids[:n]
-        array["logit"] = row
-        return array if row.min() > -np.inf else _possible(array)
+        ids, logits = self._ids[:n], row
+        if row.min() == -np.inf:
+            # By index on plain arrays: a mask over the structured one takes ten times as long.
+            ids = np.flatnonzero(row > -np.inf).astype(np.int32)
+            logits = row[ids]
+        array = self._array[: len(ids)]
+        array["id"] = ids
+        array["logit"] = logits
+        return array
 
     def best(self, row: Row, n: int) -> Candidates:
         """The ``n`` best tokens in descending order, a copy."""
