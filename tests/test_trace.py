@@ -123,5 +123,5 @@ def test_a_chat_gives_the_record_to_every_model_that_it_opens(
     monkeypatch.setattr(opening, "open_session", lambda *_: SimpleNamespace(trace=None))
     with Trace(tmp_path / "t.jsonl") as trace:
         for _ in range(2):  # /reload opens another one
-            session = chat._open(trace, Config(), NoProgress(), lambda: False)
+            session = chat._Opener(trace, None)(Config(), NoProgress(), lambda: False)
             assert session.trace is trace

