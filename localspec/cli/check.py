@@ -36,16 +36,40 @@ def command(target: str, draft: str | None, offline: bool | None, as_json: bool)
     config = load_config().with_flags({"offline": offline})
     store = Store(source=config.source, offline=config.offline, extra_dirs=config.model_dirs)
     known = catalog.load()
-    one, other = _both(target, draft, known, store)
+    one, other = _listed(target, draft, known)
     try:
+        one, other = _both(target, draft, known, store)
         match = compare(header_of(one, store), header_of(other, store))
     except DownloadError as error:
+        if one is None or other is None:
+            raise
         usable = _from_catalog(one, other, known, error, as_json=as_json)
     else:
         usable = match.usable
         _show(one, other, match, as_json=as_json)
     if not usable:
         click.get_current_context().exit(1)
+
+
+def _listed(
+    target: str, draft: str | None, known: Catalog
+) -> tuple[ModelFile | None, ModelFile | None]:
+    """The two as the catalog lists them, None where it does not: enough for its own verdict, even
+    if only the Hub knows the names of the files."""
+    from localspec.catalog import Pair
+    from localspec.errors import ModelNotFoundError
+
+    found: list[Pair | ModelFile | None] = []
+    for name in (target, draft or target):
+        try:
+            found.append(known.find(name))
+        except ModelNotFoundError:
+            found.append(None)
+    one, other = found
+    return (
+        one.target if isinstance(one, Pair) else one,
+        (other.draft or other.target) if isinstance(other, Pair) else other,
+    )
 
 
 def _both(
