@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from localspec.budget import Budget
 from localspec.config import Config
@@ -63,6 +64,7 @@ class Planner:
         self._selection = selection
         self._store = store
         self._repacked = repacked_types(machine.hardware.cpu.features)
+        self._headers: dict[tuple[str, Path | None], Header] = {}
         self.match: Match | None = None
         self.heads: Heads | None = None
         self.heads_share = 1.0
@@ -72,12 +74,17 @@ class Planner:
 
         Raises ModelFileError for a file that is here and broken.
         """
-        try:
-            return header_of(file, self._store)
-        except (DownloadError, ModelNotFoundError):
-            if self._store.find(file) is not None:
-                raise
-            return None
+        # By path too: once it is downloaded, the whole header takes the place of its beginning.
+        key = (file.id, self._store.find(file))
+        found = self._headers.get(key)
+        if found is None:
+            try:
+                found = self._headers[key] = header_of(file, self._store)
+            except (DownloadError, ModelNotFoundError):
+                if key[1] is not None:
+                    raise
+                return None
+        return found
 
     def plan(self, draft: ModelFile | None, failed: Mapping[str, str] | None = None) -> Plan | None:
         """The plan for the selected target with ``draft``; None when too little is known before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers_gguf import write_tiny_llama
 
-from localspec import loading, opening
+from localspec import loading, opening, planning
 from localspec.chat import Message
 from localspec.config import Config
 from localspec.errors import AllocationError, MemoryPlanError, PairError
@@ -157,3 +157,19 @@ def test_without_memory_even_for_lookup_it_decodes_plainly_and_says_so(pair: Pat
         assert session.status.mode == "off"
         assert session.status.reason.startswith("Plain decoding: lookup needs ")
         assert notes.said.count(session.status.reason) == 1
+
+
+def test_each_header_is_read_once_for_all_plans(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header of 150,000 tokens takes a tenth of a second, and there are several plans."""
+    asked: list[str] = []
+    real = planning.header_of
+
+    def header_of(file: Any, store: Any) -> Any:
+        asked.append(file.id)
+        return real(file, store)
+
+    monkeypatch.setattr(planning, "header_of", header_of)
+    opening.open_session(config(pair), Notes()).close()
+    assert len(asked) == len(set(asked)) == 2
