@@ -11,7 +11,6 @@ import numpy as np
 from localspec.errors import DecodeError
 from localspec.spec.drafter import (
     Decoder,
-    Dist,
     Draft,
     Hindsight,
     Interrupted,
@@ -20,7 +19,7 @@ from localspec.spec.drafter import (
     Row,
     Sampler,
 )
-from localspec.spec.verify import draw
+from localspec.spec.guess import guess
 
 MAX_FAILURES = 3
 """After so many failed draft decodes in a row the drafter stays away until the next answer."""
@@ -134,7 +133,7 @@ class ModelDrafter:
             while len(draft.tokens) < limit and not cancelled():
                 self._decoder.decode(waiting, 1)
                 n_decodes += 1
-                token, confidence = self._guess(draft, sampler)
+                token, confidence = guess(self._row(), draft, sampler, self.rng)
                 draft.tokens.append(token)
                 draft.confidence.append(confidence)
                 if len(draft.tokens) >= limit or not more(len(draft.tokens), confidence):
@@ -172,20 +171,10 @@ class ModelDrafter:
             return list(tokens)
         return [self._translation.draft_id(token) for token in tokens]
 
-    def _guess(self, draft: Draft, sampler: Sampler) -> tuple[int, float]:
+    def _row(self) -> Row:
+        """The last decode's logits over the target's ids."""
         row = self._decoder.row(0)
-        if self._translation is not None:
-            row = self._translation.project(row)
-        if sampler.greedy:
-            token = sampler.best(row)
-            # Not from the token's own logit: a grammar or a penalty may choose one far below.
-            weights = np.exp(row - row.max())
-            return token, float(weights[token] / weights.sum())
-        dist: Dist = sampler.distribution(row)
-        assert draft.dists is not None
-        draft.dists.append(dist)
-        token = draw(dist, self.rng)
-        return token, dist.of(token)
+        return row if self._translation is None else self._translation.project(row)
 
 
 def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec.errors import DecodeError
 from localspec.spec.drafter import Draft, Hindsight, More, Offer, Row, Sampler
-from localspec.spec.verify import draw
+from localspec.spec.guess import guess
 
 MERGED = 16
 """Rows that the heads read before a draft as part of it. More are a prompt pass to pay for."""
@@ -143,7 +143,7 @@ class MtpDrafter:
                 else:
                     row = self._heads.start(self._last)
                 n_decodes += 1
-                token, confidence = self._guess(row, draft, sampler)
+                token, confidence = guess(row, draft, sampler, self.rng)
                 draft.tokens.append(token)
                 draft.confidence.append(confidence)
                 if len(draft.tokens) >= limit or not more(len(draft.tokens), confidence):
@@ -152,12 +152,3 @@ class MtpDrafter:
             self._heads.stop()
         finally:
             self._costs = (self._clock() - caught_up, n_decodes, caught_up - started, n_read)
-
-    def _guess(self, row: Row, draft: Draft, sampler: Sampler) -> tuple[int, float]:
-        if draft.dists is None:
-            token = sampler.best(row)
-            return token, float(1.0 / np.exp(row - row[token]).sum())
-        dist = sampler.distribution(row)
-        draft.dists.append(dist)
-        token = draw(dist, self.rng)
-        return token, dist.of(token)
