@@ -2,9 +2,11 @@
 
 from localspec.budget import Budget, DeviceMemory
 from localspec.memory.cascade import choose_plan
+from localspec.memory.layers import Layer
 from localspec.memory.parts import Part, Settings, kv_cells, plan_memory
 from localspec.memory.plan import Candidate, Mode, Plan, PlanView, Request, Step
-from localspec.memory.shape import Layer, Shape, repacked_types
+from localspec.memory.repack import repacked_types
+from localspec.memory.shape import Shape
 
 __all__ = [
     "Budget",

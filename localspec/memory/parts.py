@@ -13,7 +13,8 @@ from typing import Literal
 
 from localspec.budget import DeviceKind, DeviceMemory
 from localspec.ggml_types import BY_NAME
-from localspec.memory.shape import Layer, Shape
+from localspec.memory.layers import Layer
+from localspec.memory.shape import Shape
 
 Role = Literal["target", "draft", "both"]
 
