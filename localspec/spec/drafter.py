@@ -59,12 +59,15 @@ class Offer:
     that is up to date that is 1 (the last token) or 2 (after a fully accepted draft), which its
     first draft decode reads anyway; more is a prompt pass to pay for.
     ``available``: how many tokens it could propose at most here (a copy may be shorter than asked).
+    ``chances``: from a copying drafter that judges itself, the calibrated chance of each token it
+    would propose, given that those before are right. Without them the evidence is what counts.
     """
 
     drafter: str
     evidence: int
     lag: int = 0
     available: int = 1_000_000
+    chances: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

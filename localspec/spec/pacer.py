@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 
 from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance
 from localspec.spec.costs import (
@@ -19,7 +21,7 @@ from localspec.spec.costs import (
 )
 from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
 from localspec.spec.events import PLAIN
-from localspec.spec.planning import Drafted, Outlook, Plan, plan_copy
+from localspec.spec.planning import CALIBRATED_PREMIUM, Drafted, Outlook, Plan, plan_copy
 
 N_BASELINE_FIRST = 3
 """Plain steps at the start of an answer in the fixed modes: the baseline they are shown against."""
@@ -318,9 +320,7 @@ class AutoPacer:
         for offer in offers:
             limit = min(room, offer.available)
             if offer.drafter not in self._models:
-                chances = self._copy(offer.drafter)
-                survival = chances.survival(offer.evidence, limit)
-                plan = plan_copy(survival, self._target, self._price)
+                plan = self._plan_copy(offer, limit)
                 reason = f"match of {offer.evidence}"
             else:
                 plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT))
@@ -340,6 +340,13 @@ class AutoPacer:
                     n = min(room, offer.available, FIRST_WIDTH - 1)
                     return Choice(offer.drafter, n, "measuring what a wider decode costs")
         return best
+
+    def _plan_copy(self, offer: Offer, limit: int) -> Plan:
+        if offer.chances:
+            survival = list(accumulate(offer.chances[:limit], operator.mul))
+            return plan_copy(survival, self._target, self._price, CALIBRATED_PREMIUM)
+        survival = self._copy(offer.drafter).survival(offer.evidence, limit)
+        return plan_copy(survival, self._target, self._price)
 
     def _plan_model(self, name: str, limit: int) -> Plan:
         model, costs = self._models[name], self._drafts[name]

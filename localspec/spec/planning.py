@@ -12,6 +12,9 @@ from dataclasses import dataclass
 COPY_PREMIUM = 0.35
 """Share of its extra cost that a copy must earn on top: its promises are less sure."""
 
+CALIBRATED_PREMIUM = 0.15
+"""The same for a copy that comes with calibrated chances."""
+
 Cost = Callable[[int], float]
 """Cost of one target decode by width."""
 
@@ -26,17 +29,20 @@ class Plan:
     cost: float = 1.0
 
 
-def plan_copy(survival: Sequence[float], cost: Cost, price: float) -> Plan:
+def plan_copy(
+    survival: Sequence[float], cost: Cost, price: float, premium: float = COPY_PREMIUM
+) -> Plan:
     """The best length of a copy whose first i + 1 tokens are right with chance survival[i].
 
-    ``n`` is 0 when no length beats plain decoding.
+    ``premium``: the share of its extra cost that it must earn on top. ``n`` is 0 when no length
+    beats plain decoding.
     """
     best = Plan(0, price - 1)
     tokens = 1.0
     for n, chance in enumerate(survival, start=1):
         tokens += chance
         paid = cost(n + 1)
-        value = price * tokens - paid - COPY_PREMIUM * max(0.0, paid - 1)
+        value = price * tokens - paid - premium * max(0.0, paid - 1)
         if value > best.value:
             best = Plan(n, value, tokens, paid)
     return best

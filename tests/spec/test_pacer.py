@@ -296,6 +296,20 @@ def test_a_drafter_behind_a_new_name_is_told_apart() -> None:
     assert set(pacer.learned().drafts) == {"draft", "mtp"}
 
 
+def test_a_copy_that_judges_itself_is_taken_at_its_word() -> None:
+    pacer = Machine(auto(), match=(32, 1.0)).run(100).pacer
+
+    def chosen(*chances: float) -> int:
+        return pacer.choose([Offer("history", 5, chances=chances)], 50).n
+
+    assert chosen(*[0.95] * 30) > 8
+    assert chosen(*[0.95] * 3) == 3, "no more than it has"
+    assert chosen(0.95, 0.95, 0.01, 0.95) == 2
+    assert chosen(0.02) == 0
+    offers = [Offer("lookup", 2), Offer("history", 2, chances=(0.95,) * 8)]
+    assert pacer.choose(offers, 50).drafter == "history"
+
+
 def test_unsure_drafts_are_cut_and_need_not_be_verified() -> None:
     machine = Machine(auto(), model=(0.05, 0.95, 0.95)).run(60)
     pacer = machine.pacer
