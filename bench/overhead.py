@@ -156,7 +156,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    session = open_session(Config(model=options.model, n_ctx=2048), NoProgress())
+    # Answers that come again and again must not be copied from the history, nor kept in it.
+    config = Config(model=options.model, n_ctx=2048, history=False)
+    session = open_session(config, NoProgress())
     modes = ["off", "lookup", *(["draft"] if session.status.draft else []), "auto"]
     result = {
         "plain": plain_ratio(session, options.tokens, options.rounds),
