@@ -26,7 +26,7 @@ from localspec.chat import Message
 from localspec.config import Config
 from localspec.grammar import from_json_schema
 from localspec.opening import open_session
-from localspec.session import Session
+from localspec.session import FIXED_LENGTH, Session
 from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
 from tests.helpers_schema import valid
@@ -102,7 +102,7 @@ def compare(session: Session, name: str, threads: int, options: argparse.Namespa
         messages = [Message("user", text)]
         plain: list[int] = []
         for mode in ("off", *options.modes):
-            session.set_mode(mode)
+            session.set_mode(mode, FIXED_LENGTH[mode])
             tokens, finished = answer(session, messages, options.tokens)
             fork = gap = None
             if mode == "off":
@@ -142,7 +142,7 @@ def schemas(session: Session, options: argparse.Namespace) -> int:
         grammar = from_json_schema(json.dumps(case["schema"]))
         for mode in ("off", *options.modes):
             for temperature in (0.0, 0.8):
-                session.set_mode(mode)
+                session.set_mode(mode, FIXED_LENGTH[mode])
                 sampling = Sampling(temperature=temperature, seed=5, grammar=grammar)
                 text, end = "", ""
                 messages = [Message("user", case["prompt"])]

@@ -41,10 +41,11 @@ class Config:
 
     mode: Mode = "auto"
     """What guesses: ``auto`` picks the fastest, ``off`` nothing, ``lookup`` or ``draft`` only
-    that."""
+    that, where it pays."""
 
     draft_max: Annotated[int | None, Range(1, 64)] = None
-    """The most tokens to guess in one step."""
+    """The most tokens to guess in one step; with the modes ``lookup`` and ``draft``: so many at
+    every chance, even where that loses time."""
 
     n_ctx: Annotated[int | None, Range(64, 16_777_216)] = None
     """Context length in tokens: prompt, chat and answer together."""

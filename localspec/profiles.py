@@ -53,7 +53,7 @@ class Profile:
     allow_kv_quant: bool = False
     allow_shorter_context: bool = False
     draft_device: Literal["auto", "cpu", "gpu"] = "auto"
-    draft_max: Annotated[int, Range(1, 64)] = 16
+    draft_max: Annotated[int | None, Range(1, 64)] = None
     n_ctx: Annotated[int, Range(64, 16_777_216)] = 8192
     memory_limit: Annotated[int | None, Size()] = None
     pairs: tuple[PairChoice, ...] = ()

@@ -6,7 +6,7 @@ A ``Session`` belongs to the thread that uses it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,10 +38,10 @@ from localspec.vocab import Match
 
 MIROSTAT = "mirostat steers by what it has drawn, so that nothing can be drafted ahead"
 DRAFT_MODEL, MTP_HEADS = "draft model", "the model's own MTP heads"
-DRAFT_LENGTH = {"draft": 4, "lookup": 8}
-"""Tokens per draft in the explicit modes when --draft-max does not say; ``auto`` decides itself."""
+FIXED_LENGTH: Mapping[Mode, int | None] = {"off": None, "auto": None, "draft": 4, "lookup": 8}
+"""Tokens per draft for checks that want something drafted at every chance, whatever it costs."""
 LOOKUP_EVIDENCE = 2
-"""Shortest match that ``--mode lookup`` copies from."""
+"""Shortest match that is copied from when the length is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ class Session:
         history: History | None = None,
         heads: MtpHeads | None = None,
         heads_share: float = 0.1,
+        draft_cap: int | None = None,
     ) -> None:
-        """``heads_share``: what a decode of the heads reads, as a share of the target's weights."""
+        """``heads_share``: what a decode of the heads reads, as a share of the target's weights.
+        ``draft_cap``: the longest draft the profile allows."""
+        self._draft_cap = draft_cap
         self.status = status
         self._heads = heads
         self._heads_share = heads_share
@@ -159,17 +162,17 @@ class Session:
         mode, wanted = self.status.mode, self._config.mode
         if mode == "off":
             return PlainPacer(self.status.reason)
-        limit = self._config.draft_max
-        if wanted == "auto":
-            costs = {}
-            if self._draft is not None:
-                costs["draft"] = self._draft.model.n_bytes / max(1, self._target.model.n_bytes)
-            if self._mtp is not None:
-                costs[self._mtp.name] = self._heads_share
-            return AutoPacer(costs, self._costs, draft_max=limit)
-        evidence = LOOKUP_EVIDENCE if mode == "lookup" else 1
-        name = self._mtp.name if mode == "draft" and self._mtp is not None else mode
-        return FixedPacer(name, limit or DRAFT_LENGTH[mode], evidence)
+        length = self._config.draft_max
+        if wanted != "auto" and length is not None:
+            evidence = LOOKUP_EVIDENCE if mode == "lookup" else 1
+            name = self._mtp.name if mode == "draft" and self._mtp is not None else mode
+            return FixedPacer(name, length, evidence)
+        costs = {}
+        if self._draft is not None:
+            costs["draft"] = self._draft.model.n_bytes / max(1, self._target.model.n_bytes)
+        if self._mtp is not None:
+            costs[self._mtp.name] = self._heads_share
+        return AutoPacer(costs, self._costs, draft_max=length or self._draft_cap)
 
     @property
     def n_ctx(self) -> int:
@@ -306,7 +309,8 @@ class Session:
 
     def set_mode(self, mode: Mode, draft_max: int | None = None) -> None:
         """Use another mode from the next answer on; what cannot be had falls back with a reason.
-        Costs that were measured stay known."""
+        Costs that were measured stay known. In the modes ``lookup`` and ``draft`` a ``draft_max``
+        is the length of every draft; without it the pacer chooses when and how much to draft."""
         self._costs = self.learned_costs()
         self._config = replace(self._config, mode=mode, draft_max=draft_max)
         in_force, reason = mode_in_force(

@@ -23,7 +23,7 @@ from localspec.config import Mode
 from localspec.llama.context import Context
 from localspec.llama.probe import width_differences
 from localspec.llama.sampler import Chain
-from localspec.session import Session
+from localspec.session import FIXED_LENGTH, Session
 from localspec.spec.drafter import MAX_WIDTH
 from localspec.spec.events import Step
 from localspec.spec.sampling import Sampling
@@ -204,7 +204,7 @@ class Verifying:
         session = self._session
         # What is left in the cache would cut the prompt into other pieces, which rounds otherwise.
         self._context.clear()
-        session.set_mode(mode)
+        session.set_mode(mode, FIXED_LENGTH[mode])
         tokens: list[int] = []
         n_verified = 0
         for event in session.ask(

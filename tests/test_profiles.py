@@ -178,7 +178,7 @@ def test_settings_go_over_the_profile(users: Path, plain: Hardware) -> None:
     config = Config(threads=3, memory_limit=2 * GIB, allow_kv_quant=True, n_ctx=2048)
     found = customised(profile, config)
     assert (found.threads, found.n_ctx, found.allow_kv_quant) == (3, 2048, True)
-    assert (found.name, found.draft_max) == ("cpu", 16)
+    assert (found.name, found.draft_max) == ("cpu", None)
     chosen = found.pair_for(plain)
     assert chosen is not None
     assert chosen[0].pair == "qwen2.5-coder-0.5b"

@@ -86,9 +86,10 @@ _MODEL = [
     click.option("-md", "--draft", metavar="NAME", help="Draft model, named the same way."),
     click.option("--mode", type=click.Choice(["auto", "off", "lookup", "draft"]),
                  help="What guesses ahead: auto (whatever pays), off, lookup (the text itself) or "
-                 "draft (the draft model).  [default: auto]"),
+                 "draft (the draft model), each where it pays.  [default: auto]"),
     click.option("--draft-max", "--spec-draft-n-max", type=AtLeast(1, 63, whole=True), metavar="N",
-                 help="The most tokens to guess in one step."),
+                 help="The most tokens to guess in one step. With --mode lookup or draft: so many "
+                 "at every chance, even where that loses time."),
     click.option("--history/--no-history", default=None,
                  help="Guess from earlier answers too, and remember this one.  [default: on]"),
     click.option("-c", "--ctx-size", "n_ctx", type=AtLeast(64, 16_777_216, whole=True),

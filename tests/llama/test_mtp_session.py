@@ -108,7 +108,7 @@ def test_every_kind_of_heads_drafts_well_and_changes_nothing(
 ) -> None:
     plain, _ = ask(start(home / model, mode="off"))
     how = {"draft": str(home / draft)} if draft else {}
-    session = start(home / model, mode="draft", **how)
+    session = start(home / model, mode="draft", draft_max=4, **how)
     assert session.status.draft == (draft or "its own MTP heads")
     text, finished = ask(session)
     assert text == plain
@@ -120,10 +120,10 @@ def test_every_kind_of_heads_drafts_well_and_changes_nothing(
 
 
 def test_the_mode_can_be_changed_between_answers(home: Path, start: Start) -> None:
-    session = start(home / "with" / "count.gguf", mode="draft")
+    session = start(home / "with" / "count.gguf", mode="draft", draft_max=4)
     text, _ = ask(session)
     for mode, drafters in (("off", set()), ("lookup", {"lookup"}), ("draft", {"mtp"})):
-        session.set_mode(mode)  # type: ignore[arg-type]
+        session.set_mode(mode, 4)  # type: ignore[arg-type]
         assert session.status.mode == mode
         again, finished = ask(session)
         assert again == text
@@ -132,7 +132,7 @@ def test_the_mode_can_be_changed_between_answers(home: Path, start: Start) -> No
 
 
 def test_the_same_seed_gives_the_same_text(home: Path, start: Start) -> None:
-    session = start(home / "with" / "count.gguf", mode="draft")
+    session = start(home / "with" / "count.gguf", mode="draft", draft_max=4)
     sampling = Sampling(temperature=1.0, seed=7)
     first, finished = ask(session, 60, sampling)
     assert finished.stats.n_accepted > 0

@@ -21,7 +21,7 @@ from localspec.llama.model import Model
 from localspec.llama.probe import width_differences
 from localspec.opening import open_session
 from localspec.report import as_dict
-from localspec.session import MIROSTAT, Session
+from localspec.session import FIXED_LENGTH, MIROSTAT, Session
 from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
 
@@ -100,7 +100,7 @@ def test_exact_mode_gives_plain_text_in_every_mode(session: Session) -> None:
     assert as_dict(finished, "", session.status, 1)["exactness"] == EXACT
     n_verified = 0
     for mode in ("lookup", "draft", "auto", "draft"):
-        session.set_mode(mode)  # type: ignore[arg-type]
+        session.set_mode(mode, FIXED_LENGTH[mode])  # type: ignore[arg-type]
         tokens, finished = answer(session, prompt, greedy)
         n_verified += finished.stats.n_verified
         assert tokens == plain, mode
@@ -109,7 +109,7 @@ def test_exact_mode_gives_plain_text_in_every_mode(session: Session) -> None:
 
 
 def test_mirostat_is_not_drafted_for_and_says_so(session: Session) -> None:
-    session.set_mode("draft")
+    session.set_mode("draft", 4)
     before = session.status
     steady = Sampling(temperature=0.8, seed=3, mirostat=2)
     texts = [answer(session, "Tell me a story.", steady) for _ in range(2)]
