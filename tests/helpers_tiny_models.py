@@ -16,6 +16,7 @@ from helpers_gguf import byte_metadata, byte_vocab, write_gguf
 Array = npt.NDArray[np.float32]
 Tensors = dict[str, Array]
 
+# The sizes of all models here. A test of sizes may set others.
 N_EMBD = 64
 N_FF = 96
 N_HEAD = 4
@@ -40,7 +41,8 @@ class Weights:
             "output.weight": 4 * self.matrix(n_vocab, N_EMBD),
         }
 
-    def ffn(self, at: str, n_embd: int = N_EMBD) -> Tensors:
+    def ffn(self, at: str, n_embd: int = 0) -> Tensors:
+        n_embd = n_embd or N_EMBD
         return {
             f"{at}ffn_gate.weight": self.matrix(N_FF, n_embd),
             f"{at}ffn_up.weight": self.matrix(N_FF, n_embd),
@@ -48,8 +50,8 @@ class Weights:
         }
 
 
-def ones(n: int = N_EMBD) -> Array:
-    return np.ones(n, np.float32)
+def ones(n: int = 0) -> Array:
+    return np.ones(n or N_EMBD, np.float32)
 
 
 def write_model(
@@ -261,7 +263,7 @@ def write_qwen35(
 # -- models that their MTP heads know ------------------------------------------------------------
 
 
-def wheel(n_cycle: int, n_vocab: int, n_embd: int = N_EMBD) -> tuple[Array, Array]:
+def wheel(n_cycle: int, n_vocab: int) -> tuple[Array, Array]:
     """Embeddings of a text that counts: token k + 1 follows token k, the last is followed by 0.
 
     Each embedding is the one before, turned: ``e[k + 1] = R e[k]``, so that one matrix leads from
@@ -269,8 +271,8 @@ def wheel(n_cycle: int, n_vocab: int, n_embd: int = N_EMBD) -> tuple[Array, Arra
     from ``n_cycle`` on (ends) point nowhere.
     """
     rng = np.random.default_rng(5)
-    half = n_embd // 2
-    speeds = rng.choice(np.arange(1, n_cycle // 2), half, replace=n_cycle < n_embd)
+    n_embd, half = N_EMBD, N_EMBD // 2
+    speeds = rng.choice(np.arange(1, n_cycle // 2), half, replace=n_cycle // 2 <= half)
     angles = 2 * np.pi * np.outer(np.arange(n_cycle), speeds) / n_cycle
     table = np.zeros((n_vocab, n_embd), np.float32)
     table[:n_cycle, :half], table[:n_cycle, half:] = np.cos(angles), np.sin(angles)
@@ -342,10 +344,16 @@ def write_counting_qwen35(
 
 
 def write_counting_step35(
-    path: Path, *, n_heads_mtp: int = 2, noise: float = 1.0, n_vocab: int = 0, seed: int = 0
+    path: Path,
+    *,
+    n_heads_mtp: int = 2,
+    noise: float = 1.0,
+    n_vocab: int = 0,
+    seed: int = 0,
+    n_layer: int = 2,
 ) -> Path:
     """Sliding-window attention with several heads, each for one token further."""
-    n_layer, weights = 2, Weights(seed)
+    weights = Weights(seed)
     n_all = n_layer + n_heads_mtp
     metadata = base(n_all) | {
         "attention.key_length": HEAD,

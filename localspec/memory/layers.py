@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.header import Header
+from localspec.memory.work import NO_WORK, Work, work_of_attention, work_of_recurrence
 
 # Layers in a period, of which the last (or, with True, the first) has full attention.
 _SWA_PERIOD: dict[str, tuple[int, bool]] = {
@@ -41,7 +42,8 @@ _F32 = 4
 class Layer:
     """``weight_bytes`` of which ``repacked_bytes`` would be copied on a CPU; ``k_width`` and
     ``v_width``: values that one cell of the cache holds (0: this layer caches nothing); ``window``
-    tokens it sees (0: all); ``state_bytes``: recurrent state of one sequence."""
+    tokens it sees (0: all); ``state_bytes``: recurrent state of one sequence; ``work``: what is
+    alive while it mixes tokens."""
 
     weight_bytes: int
     repacked_bytes: int = 0
@@ -49,6 +51,7 @@ class Layer:
     v_width: int = 0
     window: int = 0
     state_bytes: int = 0
+    work: Work = NO_WORK
 
 
 def cached_layers(header: Header) -> list[Layer]:
@@ -68,13 +71,21 @@ def cached_layers(header: Header) -> list[Layer]:
     for number in range(header.n_layer):
         heads = n_head_kv[number] if attention[number] and number < owners else 0
         key, value = swa if windows[number] else full
+        k_width, v_width = heads * key, 0 if header.is_mla else heads * value
+        work = NO_WORK
+        if recurrent[number]:
+            work = work_of_recurrence(header)
+        elif attention[number]:
+            in_window = windows[number] > 0
+            work = work_of_attention(header, number, k_width + v_width, in_window=in_window)
         result.append(
             Layer(
                 weight_bytes=0,
-                k_width=heads * key,
-                v_width=0 if header.is_mla else heads * value,
+                k_width=k_width,
+                v_width=v_width,
                 window=windows[number],
                 state_bytes=state if recurrent[number] else 0,
+                work=work,
             )
         )
     return result

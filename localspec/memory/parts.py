@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from localspec.budget import DeviceKind, DeviceMemory
 from localspec.ggml_types import BY_NAME
+from localspec.memory.compute import compute_bytes, input_bytes
 from localspec.memory.layers import Layer
+from localspec.memory.settings import Settings, kv_cells
 from localspec.memory.shape import Shape
+
+__all__ = ["MIB", "Part", "Role", "Settings", "kv_cells", "placement", "plan_memory"]
 
 Role = Literal["target", "draft", "both"]
 
 MIB = 1 << 20
-_F32, _F16 = 4, 2
-_CELL_PADDING = 256
+_F32 = 4
 _INDEX_BYTES_PER_TOKEN = 320  # dictionary entries and chains of the lookup index
 # What llama.cpp keeps per token text and per merge (maps and strings), measured on vocabularies of
 # 49k, 152k and 262k tokens, and what a loaded model costs besides.
@@ -58,36 +61,6 @@ class Part:
         return self.n_bytes - self.evictable_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How one model will be loaded.
-
-    ``n_rows``: most rows of logits in one decode. ``n_gpu_layers``: layers on accelerators, counted
-    from the last; one more than the model has puts the output there too. ``n_rs_seq``: extra copies
-    of a recurrent state, for rolling back.
-    """
-
-    n_ctx: int
-    n_batch: int = 512
-    n_ubatch: int = 512
-    type_k: str = "f16"
-    type_v: str = "f16"
-    flash_attn: bool = True
-    swa_full: bool = False
-    n_rows: int = 64
-    n_gpu_layers: int = 0
-    n_rs_seq: int = 0
-    offload_kqv: bool = True
-
-
-def kv_cells(n_ctx: int, window: int, settings: Settings) -> int:
-    """Cells of a layer's cache (llama-context.cpp; llama-kv-cache-iswa.cpp for windows)."""
-    full = _padded(n_ctx)
-    if not window or settings.swa_full:
-        return full
-    return _padded(min(full, window + min(settings.n_ubatch, settings.n_batch)))
-
-
 def plan_memory(
     target: Shape,
     settings: Settings,
@@ -107,6 +80,9 @@ def plan_memory(
     if draft is not None:
         if draft_settings is None:
             raise ValueError("a draft needs settings")
+        if draft.has_state:
+            # A second sequence keeps the state from before the draft (llama/rollback.py).
+            draft_settings = replace(draft_settings, n_rs_seq=1)
         parts += _model_parts("draft", draft, draft_settings, devices, 1)
     cpu = devices[0].name
     if lookup:
@@ -153,8 +129,10 @@ def _model_parts(
         table = shape.n_vocab * _TOKEN_BYTES + shape.n_merges * _MERGE_BYTES + _MODEL_BYTES
         parts.append(Part("vocabulary", role, cpu, int(table)))
     if shape.is_heads:
-        # The target's and the heads' own output rows, those that wait, and the batch.
-        n_bytes = 4 * settings.n_batch * shape.n_embd * _F32
+        # Of each token of a batch: the target's output (llama-context.cpp: output_reserve), those
+        # that wait, and the heads' batch; the last two take a draft besides (llama/mtp.py).
+        n_states = 3 * settings.n_batch + 2 * settings.n_rows + 1
+        n_bytes = n_states * (shape.n_embd_state or shape.n_embd) * _F32
         parts.append(Part("hidden states", role, cpu, n_bytes))
     parts += _caches(role, shape, settings, where, devices)
     # Recurrent states that are put aside: the end of the prompt (the target's only), and one from
@@ -166,11 +144,11 @@ def _model_parts(
         on_cpu = index == 0
         if on_cpu and where.count(0) == 0:
             # The graph runs elsewhere; its inputs are prepared here.
-            n_bytes = _mask_bytes(shape, settings) + settings.n_ubatch * shape.n_embd * _F32
+            n_bytes = input_bytes(shape, settings)
         else:
-            n_bytes = _compute_bytes(shape, settings, rows if on_cpu else settings.n_rows)
+            n_bytes = compute_bytes(shape, settings, rows if on_cpu else settings.n_rows)
         parts.append(Part("compute buffers", role, devices[index].name, n_bytes))
-    parts.append(Part("logits", role, cpu, rows * (shape.n_vocab + shape.n_embd) * _F32))
+    parts.append(Part("logits", role, cpu, rows * shape.n_vocab * _F32))
     return parts
 
 
@@ -229,35 +207,3 @@ def _caches(
 def _row_bytes(type_name: str, width: int) -> int:
     kind = BY_NAME[type_name.upper()]
     return -(-width // kind.n_block) * kind.n_bytes
-
-
-def _mask_bytes(shape: Shape, settings: Settings) -> int:
-    """The attention mask: a row per token of a micro-batch, a column per cell (llama-graph.cpp)."""
-    # Heads without a cache of their own look into the target's.
-    windows = {layer.window for layer in shape.layers if layer.k_width or shape.is_heads}
-    cells = sum(kv_cells(settings.n_ctx, window, settings) for window in windows)
-    return cells * settings.n_ubatch * (_F16 if settings.flash_attn else _F32)
-
-
-def _compute_bytes(shape: Shape, settings: Settings, rows: int) -> int:
-    """The scheduler's buffer: the largest set of values that are alive at once in the graph.
-
-    Three places compete: a feed-forward block (three times its inner width and four times the
-    model's), attention (all scores of a micro-batch, when flash attention is off), and the logits.
-    The factors reproduce llama.cpp's reported sizes of Llama, Qwen2 and Gemma-3 graphs within 4 %.
-    """
-    n, mask = min(settings.n_ubatch, settings.n_batch), _mask_bytes(shape, settings)
-    block = mask + n * _F32 * (3 * shape.n_ff + shape.n_ff_extra + 4 * shape.n_embd)
-    output = rows * shape.n_vocab * _F32 + n * _F32 * shape.n_embd + 2 * MIB
-    scores = 0
-    if not settings.flash_attn:
-        cells = kv_cells(settings.n_ctx, 0, settings)
-        wide = max(shape.n_embd, shape.n_head * shape.n_embd_head)
-        scores = mask + n * _F32 * (shape.n_head * cells + int(5.5 * wide))
-    # What the threads quantise their inputs into (ggml-cpu.c: ggml_graph_plan).
-    work = n * max(shape.n_ff, shape.n_embd) * 9 // 8
-    return max(block, output, scores) + work
-
-
-def _padded(cells: int) -> int:
-    return -(-cells // _CELL_PADDING) * _CELL_PADDING

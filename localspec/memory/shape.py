@@ -13,6 +13,7 @@ from typing import Any
 from localspec.header import Header, Tensor, Value
 from localspec.memory.layers import Layer, cached_layers, listed_windows
 from localspec.memory.repack import repacked_bytes
+from localspec.memory.work import work_of_attention
 from localspec.nextn import heads_of
 
 _F32 = 4
@@ -28,7 +29,8 @@ class Shape:
     inner width of a feed-forward block for one token, over all experts that are used;
     ``n_ff_extra``: what the experts' results take besides. ``estimated``: made from rough numbers
     instead of a header. ``is_heads``: MTP heads, which hold the target's hidden states;
-    ``is_inside``: of the target's own file, so that they share its vocabulary.
+    ``is_inside``: of the target's own file, so that they share its vocabulary; ``is_chained``: each
+    of them drafts one token; ``n_embd_state``: width of those states, if it is not ``n_embd``.
     """
 
     layers: tuple[Layer, ...]
@@ -46,6 +48,8 @@ class Shape:
     estimated: bool = False
     is_heads: bool = False
     is_inside: bool = False
+    is_chained: bool = False
+    n_embd_state: int = 0
 
     @property
     def weight_bytes(self) -> int:
@@ -156,7 +160,8 @@ def _heads(header: Header, repacked: frozenset[str]) -> Shape | None:
         # Its layers are all heads to llama.cpp; they read the target's cache.
         whole = _from_header(replace(header, metadata=_without_heads(header)), repacked)
         layers = tuple(replace(layer, k_width=0, v_width=0) for layer in whole.layers)
-        return replace(whole, layers=layers, is_heads=True)
+        n_embd_state = header.number("embedding_length_out")
+        return replace(whole, layers=layers, is_heads=True, n_embd_state=n_embd_state)
     whole = _from_header(header, repacked)
     sums = {number: [0, 0] for number in range(header.n_layer, header.n_layer_all)}
     for tensor in header.tensors:
@@ -172,15 +177,17 @@ def _heads(header: Header, repacked: frozenset[str]) -> Shape | None:
             k_width=n_head_kv[at] * keys,
             v_width=n_head_kv[at] * values,
             window=windows[at],
+            work=work_of_attention(
+                header, at, n_head_kv[at] * (keys + values), in_window=windows[at] > 0
+            ),
         )
         for at, (weight, copy) in sums.items()
     )
+    heads = replace(whole, layers=layers, is_heads=True, is_chained=found.chained)
     if found.kind == "apart":
-        return replace(whole, layers=layers, is_heads=True)
+        return heads
     nothing = Layer(0)
-    return replace(
-        whole, layers=layers, input=nothing, output=nothing, is_heads=True, is_inside=True
-    )
+    return replace(heads, input=nothing, output=nothing, is_inside=True)
 
 
 def _without_heads(header: Header) -> dict[str, Value]:

@@ -1,6 +1,8 @@
 """Sizes are compared with what llama.cpp itself printed for these models (its log lines "KV buffer
 size", "model buffer size", "compute buffer size"), read once and kept here as numbers."""
 
+from dataclasses import replace
+
 import pytest
 
 from localspec.budget import DeviceMemory
@@ -130,11 +132,11 @@ def test_logits_are_counted_for_the_verified_rows_only():
     large = shape(24, 128, n_embd=896, n_ff=4864, n_head=14, n_vocab=151936)
     small = shape(24, 128, n_embd=896, n_ff=4864, n_head=14, n_vocab=32000)
     parts = plan_memory(large, Settings(32768), [CPU])
-    assert part(parts, "logits") == 64 * (151936 + 896) * 4
-    assert part(plan_memory(small, Settings(32768), [CPU]), "logits") == 64 * 32896 * 4
+    assert part(parts, "logits") == 64 * 151936 * 4
+    assert part(plan_memory(small, Settings(32768), [CPU]), "logits") == 64 * 32000 * 4
     assert sum(p.n_bytes for p in parts) < 1_000_000_000
     plain = plan_memory(large, Settings(32768), [CPU], lookup=False)
-    assert part(plain, "logits") == 1 * (151936 + 896) * 4
+    assert part(plain, "logits") == 151936 * 4
     assert not [p for p in plain if p.what == "lookup index"]
 
 
@@ -151,9 +153,7 @@ def test_repacked_weights_are_a_second_copy_whose_file_pages_may_go():
 def test_copies_of_a_recurrent_state_are_counted():
     model = shape(2, 0, n_embd=64, n_ff=64, n_head=1, n_vocab=100)
     layers = tuple(Layer(10, state_bytes=500) for _ in range(2))
-    model = Shape(
-        **{field: getattr(model, field) for field in model.__slots__} | {"layers": layers}
-    )
+    model = replace(model, layers=layers)
     assert part(plan_memory(model, Settings(512), [CPU]), "recurrent state") == 1000
     assert part(plan_memory(model, Settings(512, n_rs_seq=3), [CPU]), "recurrent state") == 4000
 
@@ -213,10 +213,17 @@ def test_each_used_device_has_a_reserve():
     assert {p.device for p in both if p.what == "reserve"} == {"CPU", "GPU 0"}
 
 
+def test_a_recurrent_draft_keeps_the_state_from_before_its_draft():
+    layers = tuple(Layer(10, state_bytes=500) for _ in range(2))
+    draft = replace(shape(2, 0, n_embd=64, n_ff=64, n_head=1, n_vocab=100), layers=layers)
+    parts = plan_memory(QWEN_15, Settings(512), [CPU], draft, Settings(512))
+    assert part(parts, "recurrent state", "draft") == 2 * 1000
+
+
 def test_a_draft_needs_settings_and_has_parts_of_its_own():
     with pytest.raises(ValueError, match="needs settings"):
         plan_memory(QWEN_15, Settings(2048), [CPU], QWEN_05)
     parts = plan_memory(QWEN_15, Settings(2048), [CPU], QWEN_05, Settings(1024))
     assert part(parts, "KV cache", "draft") == 12 * MIB
     assert part(parts, "KV cache") == 56 * MIB
-    assert part(parts, "logits", "draft") == (151936 + 896) * 4
+    assert part(parts, "logits", "draft") == 151936 * 4
