@@ -133,7 +133,7 @@ def _judge(
     """A model on the disk as a draft: readable, of text, cheaper, of the target's vocabulary."""
     accepted, reason, verdict = False, found.reason, ""
     if found.header is not None:
-        reason = _unfit(target, header, found.model, found.header)
+        reason = unfit(target, header, found.model, found.header)
         if not reason:
             match = compare(header, found.header)
             accepted, reason, verdict = match.usable, match.reason, match.verdict
@@ -150,7 +150,7 @@ def _judge(
     )
 
 
-def _unfit(target: ModelFile, target_header: Header, draft: ModelFile, header: Header) -> str:
+def unfit(target: ModelFile, target_header: Header, draft: ModelFile, header: Header) -> str:
     """Why a model cannot be a draft whatever its vocabulary; empty when it can."""
     if header.architecture in _NO_TEXT:
         return f"It does not write text ({label(header.architecture)})."

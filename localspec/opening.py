@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog as catalogs
@@ -26,9 +25,9 @@ from localspec.llama.probe import width_differences
 from localspec.loading import Loader, Parts
 from localspec.memory import Plan, PlanView
 from localspec.nextn import holds_only_heads
-from localspec.planning import OWN_HEADS, Machine, Planner, name_of
+from localspec.planning import OWN_HEADS, Fits, Machine, Planner, name_of, shapes_on
 from localspec.profiles import choose, customised, load_profiles
-from localspec.select import Selection, select, smaller_than
+from localspec.select import Selection, select
 from localspec.session import (
     DRAFT_MODEL,
     MTP_HEADS,
@@ -71,7 +70,6 @@ def prepare(
     said_by = f"memory_limit of the profile {profile.name}"
     if config.memory_limit is not None:
         said_by = config.source_of("memory_limit")
-    machine = Machine(hardware, profile, n_threads, why, said_by)
     store = Store(
         source=config.source,
         offline=config.offline,
@@ -79,13 +77,18 @@ def prepare(
         cancelled=cancelled,
         extra_dirs=config.model_dirs,
     )
+    shapes = shapes_on(hardware, store)
+    machine = Machine(hardware, profile, n_threads, why, said_by, shapes)
     preferred = profile.pair_for(hardware)
-    catalog = catalogs.load()
     selection = select(
-        config, catalog, store, machine.budget, preferred[0].pair if preferred else None
+        config,
+        catalogs.load(),
+        store,
+        machine.budget,
+        preferred[0].pair if preferred else None,
+        Fits(config, machine, shapes),
     )
-    smaller = smaller_than(selection.target, catalog, store)
-    return machine, replace(selection, smaller=smaller), store
+    return machine, selection, store
 
 
 class _Opening:
@@ -108,12 +111,13 @@ class _Opening:
         self._progress = progress
         self._cancelled = cancelled
         self._planner = Planner(config, machine, selection, store)
+        self._wanted = selection.draft
         self._draft_file = selection.draft
         self._own_heads = selection.heads
         self._reason = selection.draft_reason
 
     def run(self) -> Session:
-        self._follow(self._planner.plan(self._draft_file))
+        self._follow(self._planner.plan(self._wanted))
         target_path, draft_path = self._fetch()
         header = read_header(target_path)
         if holds_only_heads(header):
@@ -123,9 +127,14 @@ class _Opening:
             )
         failed: dict[str, str] = {}
         while True:
-            plan = self._planner.plan(self._draft_file, failed)
+            planned_for = self._draft_file
+            plan = self._planner.plan(self._wanted, failed)
             assert plan is not None, "the header of a file that is here can be read"
             self._follow(plan)
+            if self._draft_file is not None and self._draft_file != planned_for:
+                # Another draft than the one that was fetched, whose header may show more.
+                target_path, draft_path = self._fetch()
+                continue
             try:
                 return self._load(plan, header, target_path, draft_path)
             except AllocationError as error:
@@ -136,13 +145,14 @@ class _Opening:
                 self._progress.note(f"{error.message}; trying the next best")
 
     def _load(self, plan: Plan, header: Header, target: Path, draft: Path | None) -> Session:
-        drafting = self._draft_file is not None or self._own_heads
-        heads = self._planner.heads if drafting else None
-        match = self._planner.match if self._draft_file is not None else None
+        given_up = self._draft_file is None and not self._own_heads
+        drafting = None if given_up else self._planner.drafting
+        heads = drafting.heads if drafting is not None else None
+        match = drafting.match if drafting is not None else None
         exact = None
         if self._config.exact:
             exact = plan_exact(header, self._planner.context_settings(plan.settings))
-        used = draft if drafting and (heads is not None or match is not None) else None
+        used = draft if heads is not None or match is not None else None
         loader = Loader(self._planner, self._progress, self._cancelled)
         parts = loader.load(plan, target, header, used, heads, exact)
         try:
@@ -175,15 +185,28 @@ class _Opening:
             self._progress.note(verdict.reason)
 
     def _follow(self, plan: Plan | None) -> None:
-        """Show the plan to those who can, and leave the draft out if it does."""
+        """Show the plan to those who can, and draft with what it names, or with nothing."""
         if plan is not None and isinstance(self._progress, PlanView):
             self._progress.planned(plan)
         drafting = self._draft_file is not None or self._own_heads
-        if plan is None or not drafting or plan.mode == "draft":
+        if plan is None or not drafting:
             return
-        self._reason = plan.reason
-        self._progress.note(plan.reason)
-        self._draft_file = None
+        chosen = self._planner.drafting
+        if chosen is None:
+            self._tell(plan.reason)
+            self._give_up_drafting()
+        elif chosen.file != self._draft_file:
+            self._tell(plan.reason)
+            self._draft_file = chosen.file
+
+    def _tell(self, reason: str) -> None:
+        """Why it runs as it does: a line now, and for whoever asks later."""
+        if reason != self._reason:
+            self._progress.note(reason)
+        self._reason = reason
+
+    def _give_up_drafting(self) -> None:
+        self._wanted = self._draft_file = None
         self._own_heads = False
 
     def _session(
@@ -222,7 +245,8 @@ class _Opening:
             self._reason,
             history,
             parts.heads,
-            self._planner.heads_share,
+            self._planner.drafting.heads_share if self._planner.drafting else 1.0,
+            self._machine.profile.draft_max,
         )
 
     def _draft_name(self) -> str:
@@ -265,10 +289,8 @@ class _Opening:
         """Go on without the draft model, or not at all if the user asked for it."""
         if self._selection.draft_wanted:
             raise error
-        self._reason = f"{self._draft_name()} cannot be used: {error.message}"
-        self._progress.note(self._reason)
-        self._draft_file = None
-        self._own_heads = False
+        self._tell(f"{self._draft_name()} cannot be used: {error.message}")
+        self._give_up_drafting()
 
     def _fetch(self) -> tuple[Path, Path | None]:
         target = self._selection.target

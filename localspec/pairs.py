@@ -7,20 +7,18 @@ handed in. ``drafts`` does the same for one model that the user already has.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from localspec.budget import Budget
+from localspec.budget import Budget, DeviceMemory
 from localspec.catalog import Catalog, Pair, alone
 from localspec.files import ModelFile
+from localspec.memory import Candidate, Layer, Request, Settings, Shape, Shortfall, first_fit
 from localspec.terminal import size
 
 Where = Literal["gpu", "gpu and cpu", "cpu", "nowhere"]
 Speed = Literal["fast", "good", "slow", "very slow", "unknown"]
 Gain = Literal["large", "some", "small", "none", "unknown"]
-Need = Callable[[ModelFile, ModelFile | None, int], int | None]
-"""Bytes that a target and its draft need with a context of so many tokens; None: not known."""
-
 CONTEXT = 8192
 """Context, in tokens, for which memory is estimated unless the caller says otherwise."""
 USABLE_KINDS = ("draft", "mtp")
@@ -29,10 +27,7 @@ CLASSES_GIB = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
 """Sizes that computers' memory comes in."""
 
 _GIB = 1024**3
-_OVERHEAD_BYTES = 600_000_000  # buffers of both contexts, the program itself
-_OVERHEAD_SHARE = 0.03  # of the weights: alignment and repacking
 _USABLE = 0.9  # of a computer's memory, for its class
-_F16 = 2
 # Bytes that are read in a second while decoding. Rough on purpose: they only sort models into four
 # classes, and the real speed is measured when a model runs.
 _BANDWIDTH = {"cpu": 30e9, "shared": 100e9, "gpu": 300e9}
@@ -53,45 +48,61 @@ def weight_bytes(model: ModelFile) -> int | None:
     return about if isinstance(about, int) else None
 
 
-def cache_bytes(numbers: dict[str, Any], n_ctx: int) -> int | None:
-    """Bytes of an f16 key-value cache for ``n_ctx`` tokens, from a model's header numbers.
+def shape_by_numbers(model: ModelFile, *, repacks: bool = False) -> Shape | None:
+    """What the catalog tells of a model's memory; None when that does not suffice. ``repacks``:
+    this CPU keeps rearranged copies of some weights."""
+    n_bytes = weight_bytes(model)
+    return Shape.of_numbers(model.numbers, n_bytes, repacks=repacks) if n_bytes else None
 
-    Full-attention layers hold every token, sliding-window layers at most ``n_swa`` of them; with
-    latent attention (DeepSeek-V2, arXiv 2405.04434) one compressed row serves all heads. The state
-    of a recurrent layer is left out: it does not grow. None when the numbers do not suffice.
+
+def request_by_numbers(
+    target: ModelFile, draft: ModelFile | None, n_ctx: int = CONTEXT
+) -> Request | None:
+    """What a memory plan of a pair is asked, from the catalog alone and with usual settings."""
+    shape = shape_by_numbers(target)
+    if shape is None:
+        return None
+    candidates: list[Candidate] = []
+    if draft is not None:
+        other = shape_by_numbers(draft) or heads_by_size(draft, shape)
+        if other is None:
+            return None
+        candidates.append(Candidate(draft.id, other))
+    return Request(
+        Candidate(target.id, shape),
+        Settings(n_ctx),
+        tuple(candidates),
+        mode="draft" if candidates else "lookup",
+    )
+
+
+def heads_by_size(file: ModelFile, target: Shape) -> Shape | None:
+    """MTP heads for ``target`` in a file of their own whose header is not known: as heavy as the
+    file, as wide as the target, and without a cache. None: it is no such file, or of unknown size.
     """
-    n_layer = numbers.get("n_layer")
-    if n_layer is None:
+    if not file.n_bytes or "n_layer" not in file.numbers or "n_head_kv" in file.numbers:
         return None
-    n_full = numbers.get("n_layer_full", n_layer)
-    if "kv_lora_rank" in numbers:
-        row = numbers["kv_lora_rank"] + numbers.get("qk_rope_head_dim", 0)
-        return int(n_full * row * _F16 * n_ctx)
-    if "n_head_kv" not in numbers:
-        return 0  # a head that reads the target's cache
-    key, value = numbers.get("n_embd_head_k"), numbers.get("n_embd_head_v")
-    if key is None or value is None:
-        return None
-    local = numbers["n_head_kv"] * (key + value) * _F16
-    wide = numbers.get("n_embd_head_full")
-    full_heads = numbers.get("n_head_kv_full", numbers["n_head_kv"])
-    full = full_heads * (2 * wide if wide else key + value) * _F16
-    n_local = min(n_ctx, numbers.get("n_swa", n_ctx))
-    return int(n_full * full * n_ctx + numbers.get("n_layer_swa", 0) * local * n_local)
+    nothing = Layer(0)
+    return replace(
+        target,
+        layers=(Layer(file.n_bytes),),
+        input=nothing,
+        output=nothing,
+        tied=False,
+        estimated=True,
+        is_heads=True,
+    )
 
 
 def estimate(target: ModelFile, draft: ModelFile | None, n_ctx: int = CONTEXT) -> int | None:
-    """Bytes that a pair needs, from catalog numbers alone: weights, f16 caches and a margin.
-
-    None when a size is not known. ``memory.plan_memory`` is the exact one.
-    """
-    total = _OVERHEAD_BYTES
-    for model in (target,) if draft is None else (target, draft):
-        weights, cache = weight_bytes(model), cache_bytes(model.numbers, n_ctx)
-        if weights is None or cache is None:
-            return None
-        total += weights + cache + int(weights * _OVERHEAD_SHARE)
-    return total
+    """Bytes that a pair needs on a computer without a graphics processor, by the arithmetic of the
+    memory plan and the catalog's numbers. None when these do not suffice."""
+    request = request_by_numbers(target, draft, n_ctx)
+    if request is None:
+        return None
+    everything = Budget((DeviceMemory("CPU", "cpu", 1 << 62, ""),))
+    fit = fit_of(request, everything)
+    return fit.need_bytes
 
 
 def memory_class(pair: Pair, n_ctx: int = CONTEXT) -> int | None:
@@ -100,6 +111,53 @@ def memory_class(pair: Pair, n_ctx: int = CONTEXT) -> int | None:
     if need is None:
         return None
     return next((gib for gib in CLASSES_GIB if need <= gib * _GIB * _USABLE), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How much a pair needs and where it goes; ``share`` of the target on accelerators. Where it
+    does not fit (``nowhere``), the bytes are those of the device that is too small, and ``lack``
+    says so in a sentence."""
+
+    need_bytes: int
+    where: Where
+    share: float = 0.0
+    lack: str = ""
+
+
+Judge = Callable[[ModelFile, ModelFile | None], "Fit | None"]
+"""Whether and where a target and its draft fit; None: too little is known."""
+
+
+def fit_of(request: Request, budget: Budget) -> Fit:
+    """Whether the request can be fulfilled, by the memory plan's own cascade."""
+    found = first_fit(request, budget)
+    if isinstance(found, Shortfall):
+        place = "of memory" if found.device.kind == "cpu" else f"on {found.device.name}"
+        lack = (
+            f"It needs {size(found.needed_bytes)} {place} and "
+            f"{size(found.device.n_bytes_free)} can be used."
+        )
+        return Fit(found.needed_bytes, "nowhere", lack=lack)
+    need = sum(part.needed_bytes for part in found.parts)
+    n_all = len(request.target.shape.layers) + 1
+    n_layers = min(found.settings.n_gpu_layers, n_all) if budget.accelerators else 0
+    draft = found.draft_settings
+    draft_on_gpu = draft is not None and draft.n_gpu_layers > 0 and bool(budget.accelerators)
+    if n_layers == n_all and (draft is None or draft_on_gpu):
+        return Fit(need, "gpu", 1.0)
+    where: Where = "gpu and cpu" if n_layers or draft_on_gpu else "cpu"
+    return Fit(need, where, n_layers / n_all)
+
+
+def by_numbers(budget: Budget, n_ctx: int = CONTEXT) -> Judge:
+    """Judges pairs by the catalog's numbers alone."""
+
+    def judge(target: ModelFile, draft: ModelFile | None) -> Fit | None:
+        request = request_by_numbers(target, draft, n_ctx)
+        return fit_of(request, budget) if request is not None else None
+
+    return judge
 
 
 # -- speed -------------------------------------------------------------------------------------
@@ -124,18 +182,6 @@ def gain_class(target: ModelFile, draft: ModelFile | None) -> Gain:
     return next((gain for share, gain in _GAINS if other <= share * one), "none")
 
 
-def _place(need: int, budget: Budget) -> tuple[Where, float]:
-    """Where ``need`` bytes go, and the share of them on accelerators."""
-    own = sum(device.n_bytes_free for device in budget.accelerators if not device.shared_with_cpu)
-    shared = max((d.n_bytes_free for d in budget.accelerators if d.shared_with_cpu), default=0)
-    if need <= own or need <= min(shared, budget.cpu.n_bytes_free):
-        return "gpu", 1.0
-    if need > own + budget.cpu.n_bytes_free:
-        return "nowhere", 0.0
-    on_gpu = own or shared
-    return ("gpu and cpu", on_gpu / need) if on_gpu else ("cpu", 0.0)
-
-
 def _speed(target: ModelFile, budget: Budget, share: float) -> Speed:
     n_bytes = read_bytes(target)
     if n_bytes is None:
@@ -150,7 +196,7 @@ def _speed(target: ModelFile, budget: Budget, share: float) -> Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Ranked:
     """A pair of the catalog on this machine.
 
     ``usable``: it fits and goes together. ``why``: the reason, one sentence. ``need_bytes`` and
@@ -176,24 +222,28 @@ def rank(
     *,
     present: Collection[str] = (),
     preferred: Sequence[str] = (),
-    need: Need = estimate,
-    n_ctx: int = CONTEXT,
+    judge: Judge | None = None,
     kinds: Sequence[str] = USABLE_KINDS,
-) -> list[Candidate]:
+) -> list[Ranked]:
     """Every pair of the catalog, best first; what cannot be used comes last, with the reason.
 
     ``present``: ids of the models on the disk. ``preferred``: names of pairs, or of models that run
-    alone, the best first: they go before all others that fit (a profile's choice). ``kinds``: the
-    kinds of draft that can be run.
+    alone, the best first: they go before all others that fit (a profile's choice). ``judge``: what
+    fits, by default by the catalog's numbers. ``kinds``: the kinds of draft that can be run.
 
     Raises ModelNotFoundError for a preferred name that the catalog does not have.
     """
-    wanted = [catalog.find(name) for name in preferred]
-    wished = [alone(one) if isinstance(one, ModelFile) else one for one in wanted]
+    wished = _wished(catalog, preferred)
     order = {pair.id: place for place, pair in reversed(list(enumerate(wished)))}
     pairs = {pair.id: pair for pair in (*catalog.pairs, *wished)}.values()
-    found = [_candidate(pair, budget, present, need, n_ctx, kinds) for pair in pairs]
+    judge = judge or by_numbers(budget)
+    found = [_ranked(pair, budget, present, judge, kinds) for pair in pairs]
     return sorted(found, key=lambda c: _order(c, order))
+
+
+def _wished(catalog: Catalog, names: Sequence[str]) -> list[Pair]:
+    found = [catalog.find(name) for name in names]
+    return [alone(one) if isinstance(one, ModelFile) else one for one in found]
 
 
 def default_pair(
@@ -203,16 +253,20 @@ def default_pair(
     present: Collection[str] = (),
     *,
     can_get: Callable[[ModelFile], bool] = lambda _: True,
-    need: Need = estimate,
-    n_ctx: int = CONTEXT,
-) -> Candidate | None:
+    judge: Judge | None = None,
+) -> Ranked | None:
     """The pair to run when the user names none; None when no pair fits that can be had.
 
     One that is present goes before one that must be downloaded; a pair that may turn out not to
     match, or that asks for consent, is never downloaded unasked. ``can_get``: can this file be
     downloaded now?
     """
-    ranked = rank(catalog, budget, present=present, preferred=preferred, need=need, n_ctx=n_ctx)
+    judge = judge or by_numbers(budget)
+    for pair in _wished(catalog, preferred):  # the usual answer, without judging every pair
+        wanted = _ranked(pair, budget, present, judge, USABLE_KINDS)
+        if wanted.usable and wanted.present:
+            return wanted
+    ranked = rank(catalog, budget, present=present, preferred=preferred, judge=judge)
     usable = [candidate for candidate in ranked if candidate.usable]
     for candidate in usable:
         if candidate.present:
@@ -228,47 +282,41 @@ def default_pair(
     return None
 
 
-def _candidate(
+def _ranked(
     pair: Pair,
     budget: Budget,
     present: Collection[str],
-    need: Need,
-    n_ctx: int,
+    judge: Judge,
     kinds: Sequence[str],
-) -> Candidate:
-    need_bytes = need(pair.target, pair.draft, n_ctx)
-    where, share = _place(need_bytes, budget) if need_bytes is not None else ("nowhere", 0.0)
-    usable, why = _verdict(pair, need_bytes, where, budget, kinds)
+) -> Ranked:
+    fit = judge(pair.target, pair.draft)
+    where: Where = fit.where if fit is not None else "nowhere"
+    usable, why = _verdict(pair, fit, kinds)
     missing = [file.n_bytes for file in pair.files if file.id not in present]
-    return Candidate(
+    return Ranked(
         pair=pair,
         usable=usable,
         why=why,
         where=where,
-        need_bytes=need_bytes,
+        need_bytes=fit.need_bytes if fit is not None else None,
         download_bytes=None if any(not n for n in missing) else sum(n or 0 for n in missing),
         present=not missing,
-        speed=_speed(pair.target, budget, share) if where != "nowhere" else "unknown",
+        speed=_speed(pair.target, budget, fit.share) if fit and where != "nowhere" else "unknown",
         gain=gain_class(pair.target, pair.draft),
     )
 
 
-def _verdict(
-    pair: Pair, need_bytes: int | None, where: Where, budget: Budget, kinds: Sequence[str]
-) -> tuple[bool, str]:
+def _verdict(pair: Pair, fit: Fit | None, kinds: Sequence[str]) -> tuple[bool, str]:
     if pair.match == "different":
         return False, pair.reason
     if pair.kind not in kinds:
         return False, "Its kind of draft cannot be run here; the target alone can."
-    if need_bytes is None:
+    if fit is None:
         return False, "Its size is not known before it is asked for."
-    if where == "nowhere":
-        free = budget.cpu.n_bytes_free + sum(
-            device.n_bytes_free for device in budget.accelerators if not device.shared_with_cpu
-        )
-        return False, f"It needs {size(need_bytes)} of memory and {size(free)} can be used."
-    place = {"gpu": "on the GPU", "cpu": "in memory"}.get(where, "partly on the GPU")
-    return True, f"It fits {place} ({size(need_bytes)})."
+    if fit.where == "nowhere":
+        return False, fit.lack
+    place = {"gpu": "on the GPU", "cpu": "in memory"}.get(fit.where, "partly on the GPU")
+    return True, f"It fits {place} ({size(fit.need_bytes)})."
 
 
 _SPEED_ORDER = {"fast": 0, "good": 0, "slow": 1, "very slow": 2, "unknown": 3}
@@ -276,7 +324,7 @@ _ADVICE_ORDER = {"recommended": 0, "possible": 1, "measure": 2}
 GAIN_ORDER = {"large": 0, "some": 1, "small": 2, "none": 3, "unknown": 4}
 
 
-def _order(candidate: Candidate, preferred: dict[str, int]) -> tuple[float | str, ...]:
+def _order(candidate: Ranked, preferred: dict[str, int]) -> tuple[float | str, ...]:
     """Usable first; then as the profile likes; then what is quick enough to read along; then what
     is recommended; then the largest target, with the quickest draft.
 

@@ -20,7 +20,8 @@ from localspec.errors import (
 from localspec.files import ModelFile
 from localspec.gguf import read_header
 from localspec.nextn import heads_of
-from localspec.pairs import default_pair
+from localspec.pairs import Judge, default_pair
+from localspec.smaller import smaller_drafts, smaller_than
 from localspec.store import Store, local_model
 from localspec.terminal import label
 
@@ -31,9 +32,11 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What is to be run. ``draft_reason``: why there is no draft, or which one it is;
-    ``draft_wanted``: the user asked for this draft, so it must work. ``heads``: drafts are to come
-    from MTP heads in the target's own file; whether it has any, its header will tell.
-    ``smaller``: what could be named instead when the target is too large, see ``smaller_than``."""
+    ``draft_wanted``: the user asked for a draft, so one must work; ``draft_named``: for this one,
+    which is then not changed for another. ``others``: smaller drafts, should this one not fit, see
+    ``smaller.smaller_drafts``. ``heads``: drafts are to come from MTP heads in the target's own
+    file; whether it has any, its header will tell. ``smaller``: what could be named instead when
+    the target is too large, see ``smaller.smaller_than``."""
 
     target: ModelFile
     draft: ModelFile | None
@@ -41,6 +44,8 @@ class Selection:
     draft_wanted: bool = False
     heads: bool = False
     smaller: tuple[ModelFile, ...] = ()
+    draft_named: bool = False
+    others: tuple[ModelFile, ...] = ()
 
 
 def looks_like_path(name: str) -> bool:
@@ -93,16 +98,40 @@ def _with_files(model: ModelFile, store: Store) -> ModelFile:
 
 
 def select(
-    config: Config, catalog: Catalog, store: Store, budget: Budget, preferred: str | None
+    config: Config,
+    catalog: Catalog,
+    store: Store,
+    budget: Budget,
+    preferred: str | None,
+    judge: Judge | None = None,
 ) -> Selection:
-    """The target and draft for ``config``. ``preferred``: the profile's pair for this machine.
+    """The target and draft for ``config``, and what is smaller than they. ``preferred``: the
+    profile's pair for this machine. ``judge``: what fits, by default by the catalog's numbers.
 
     Raises ModelNotFoundError, MemoryPlanError (nothing fits), PairError, UsageError.
     """
+    found = _select(config, catalog, store, budget, preferred, judge)
+    others: tuple[ModelFile, ...] = ()
+    if found.draft is not None:
+        # Where both files are here nothing is downloaded unasked to take their place.
+        missing = store.find(found.target) is None or store.find(found.draft) is None
+        download = missing or found.draft_named
+        others = smaller_drafts(found.target, found.draft, catalog, store, download=download)
+    return replace(found, smaller=smaller_than(found.target, catalog, store), others=others)
+
+
+def _select(
+    config: Config,
+    catalog: Catalog,
+    store: Store,
+    budget: Budget,
+    preferred: str | None,
+    judge: Judge | None,
+) -> Selection:
     wants_draft = config.mode in ("auto", "draft")
     name = config.model or config.pair
     if name is None:
-        found: ModelFile | Pair = _default(catalog, store, budget, preferred)
+        found: ModelFile | Pair = _default(catalog, store, budget, preferred, judge)
     else:
         found = find_model(name, catalog, store)
     target = found.target if isinstance(found, Pair) else found
@@ -118,7 +147,7 @@ def select(
                 f'--draft needs one model, and "{label(config.draft)}" is a pair',
                 hint=f'Its target is "{draft.target.id}".',
             )
-        return Selection(target, draft, "asked for", draft_wanted=True)
+        return Selection(target, draft, "asked for", draft_wanted=True, draft_named=True)
     if not wants_draft:
         return Selection(target, None, f"--mode {config.mode}")
     if isinstance(found, Pair):
@@ -174,29 +203,6 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
     return Selection(target, None, "no draft model for it is known")
 
 
-def smaller_than(target: ModelFile, catalog: Catalog, store: Store) -> tuple[ModelFile, ...]:
-    """Models of the catalog with fewer bytes than ``target``: those that are on this computer, then
-    the rest of its family; the larger ones first."""
-    known = target
-    if target.path is not None:
-        known = catalog.by_file(target.path.name, target.n_bytes) or target
-    most = known.n_bytes
-    if most is None:
-        return ()
-    here, others = [], []
-    for model in catalog.models.values():
-        if model.id == known.id or not model.n_bytes or model.n_bytes >= most:
-            continue
-        if store.find(model) is not None:
-            here.append(model)
-        elif known.family and model.family == known.family and not store.offline:
-            others.append(model)
-    by_size = [
-        sorted(found, key=lambda m: m.n_bytes or 0, reverse=True) for found in (here, others)
-    ]
-    return (*by_size[0], *by_size[1])
-
-
 def _usable(pair: Pair) -> bool:
     return (pair.draft is not None or pair.kind == "mtp") and pair.match != "different"
 
@@ -215,7 +221,7 @@ def _has_heads(target: ModelFile, store: Store) -> bool:
 
 
 def _default(
-    catalog: Catalog, store: Store, budget: Budget, preferred: str | None
+    catalog: Catalog, store: Store, budget: Budget, preferred: str | None, judge: Judge | None
 ) -> Pair | ModelFile:
     present = {name for name, model in catalog.models.items() if store.find(model) is not None}
     chosen = default_pair(
@@ -224,6 +230,7 @@ def _default(
         [preferred] if preferred else [],
         present,
         can_get=lambda _: not store.offline,
+        judge=judge,
     )
     if chosen is None or chosen.pair.id != preferred:
         # The profile's pair does not fit now. Its target alone, or another model that is here, is
@@ -233,7 +240,9 @@ def _default(
         rest = sorted(present, key=lambda name: catalog.models[name].n_bytes or 0, reverse=True)
         rest = rest if chosen is None or not chosen.present else []
         names = [name for name in dict.fromkeys([*first, *rest]) if name in present]
-        by_itself = default_pair(catalog, budget, names, present, can_get=lambda _: False)
+        by_itself = default_pair(
+            catalog, budget, names, present, can_get=lambda _: False, judge=judge
+        )
         if by_itself is not None and by_itself.pair.id in names:
             return by_itself.pair.target
     if chosen is not None:

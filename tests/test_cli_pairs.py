@@ -11,6 +11,7 @@ from helpers_machines import FakeDevice, cores, cuda, linux
 
 from localspec import hardware, paths
 from localspec.__main__ import main
+from localspec.terminal import size
 
 Setter = Callable[..., None]
 
@@ -22,7 +23,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Setter:
 
     def become(available_gib: float, *devices: FakeDevice) -> None:
         probe = linux(tmp_path / "machine", 24, available_gib, cores(4))
-        monkeypatch.setattr(hardware, "detect", lambda _: detect(devices, probe))
+        for module in ("hardware", "opening"):
+            monkeypatch.setattr(f"localspec.{module}.detect", lambda _: detect(devices, probe))
 
     become(22)
     for name in ("LOCALSPEC_MODEL_DIRS", "LOCALSPEC_PROFILE"):
@@ -38,14 +40,19 @@ def test_the_table_shows_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0].split() == ["Pair", "Download", "Memory", "Speed", "Gain", "Match", "Remarks"]
-    assert lines[1].split()[:8] == [
-        "qwen2.5-coder-1.5b", "1.50", "GiB", "2.41", "GiB", "fast", "small", "same*",
+    row = lines[1].split()
+    assert row[:3] + row[4:8] == [
+        "qwen2.5-coder-1.5b", "1.50", "GiB", "GiB", "fast", "small", "same*",
     ]  # fmt: skip
+    assert main(["plan", "--offline", "qwen2.5-coder-1.5b", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    needed = [device["needed_bytes"] for device in plan["devices"]]
+    assert row[3] == size(needed[0]).split()[0], "the list and the plan say the same"
     assert "mixtral" not in out
     assert '"localspec run" takes qwen2.5-coder-1.5b unless you name another.' in err
     assert "more cannot be used here; --all says why." in err
     granite = next(line for line in lines if line.startswith("granite-3.3-8b"))
-    assert granite.split()[1:4] == ["?", "~8.62", "GiB"]
+    assert re.match(r"granite-3.3-8b +\? +~8\.\d\d GiB ", granite)
 
 
 def test_all_shows_the_rest_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:

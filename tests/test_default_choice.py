@@ -10,7 +10,8 @@ from helpers_catalog import budget, shipped
 from localspec.config import Config
 from localspec.errors import MemoryPlanError, ModelNotFoundError
 from localspec.files import ModelFile
-from localspec.select import Selection, select, smaller_than
+from localspec.select import Selection, select
+from localspec.smaller import smaller_than
 from localspec.store import Store
 
 PAIR = "qwen2.5-coder-1.5b"

@@ -19,7 +19,8 @@ from localspec.hardware import detect, threads_for
 from localspec.memory import Plan
 from localspec.planning import Machine, Planner
 from localspec.profiles import choose, customised, load_profiles
-from localspec.select import Selection, smaller_than
+from localspec.select import Selection
+from localspec.smaller import smaller_than
 from localspec.store import Store
 
 SMALL = "qwen2.5-coder-0.5b-q4_k_m"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from localspec.config import Config
     from localspec.drafts import OnDisk, Suggestion
     from localspec.files import ModelFile
-    from localspec.pairs import Candidate
+    from localspec.pairs import Ranked
     from localspec.store import Store
 
 _WIDE = 130  # columns of a terminal that has room for remarks
@@ -69,22 +69,25 @@ def command(
 
 def _pairs(known: Catalog, store: Store, config: Config, show_all: bool, as_json: bool) -> None:
     from localspec.cli import output
-    from localspec.hardware import detect
+    from localspec.hardware import detect, threads_for
     from localspec.llama.devices import devices
     from localspec.pairs import default_pair, rank
+    from localspec.planning import Fits, Machine, shapes_on
     from localspec.profiles import choose, customised, load_profiles
 
     hardware = detect(devices())
     found, _ = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
     profile = customised(found, config)
     n_ctx = profile.n_ctx
-    budget = hardware.budget(profile.memory_limit)
+    machine = Machine(hardware, profile, threads_for(profile.threads, hardware.cpu)[0])
+    budget = machine.budget
+    judge = Fits(config, machine, shapes_on(hardware, store))
     choice = profile.pair_for(hardware)
     preferred = [choice[0].pair] if choice else []
     present = {name for name, model in known.models.items() if store.find(model) is not None}
-    ranked = rank(known, budget, present=present, preferred=preferred, n_ctx=n_ctx)
+    ranked = rank(known, budget, present=present, preferred=preferred, judge=judge)
     default = default_pair(
-        known, budget, preferred, present, can_get=lambda _: not store.offline, n_ctx=n_ctx
+        known, budget, preferred, present, can_get=lambda _: not store.offline, judge=judge
     )
     usable = [candidate for candidate in ranked if candidate.usable]
     if as_json:
@@ -120,7 +123,7 @@ def _pairs(known: Catalog, store: Store, config: Config, show_all: bool, as_json
         output.note(f"{_LEGEND} Memory is for {n_ctx} tokens.")
 
 
-def _show(usable: list[Candidate]) -> None:
+def _show(usable: list[Ranked]) -> None:
     from localspec.cli import output
 
     if not usable:
@@ -135,7 +138,7 @@ def _show(usable: list[Candidate]) -> None:
     output.table(columns, rows, right=(1, 2))
 
 
-def _row(candidate: Candidate) -> tuple[str, ...]:
+def _row(candidate: Ranked) -> tuple[str, ...]:
     from localspec.terminal import size
 
     pair = candidate.pair
@@ -166,7 +169,7 @@ def _remarks(pair: Pair) -> str:
     return "; ".join(parts)
 
 
-def _as_data(candidate: Candidate) -> dict[str, Any]:
+def _as_data(candidate: Ranked) -> dict[str, Any]:
     from localspec.pairs import memory_class
 
     pair = candidate.pair

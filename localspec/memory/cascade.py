@@ -34,7 +34,8 @@ _PASSED_OVER = ("too large", "not possible", "failed")
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to run the request; ``forbidden``: why it is not even tried."""
+    """One way to run the request; ``forbidden``: why it is not even tried; ``unseen``: the name of
+    a draft that nobody has looked at yet."""
 
     mode: Mode
     settings: Settings
@@ -43,11 +44,20 @@ class _Option:
     quantised: bool = False
     shortened: bool = False
     forbidden: str = ""
+    unseen: str = ""
+
+    @property
+    def is_possible(self) -> bool:
+        """It may be tried: memory alone decides."""
+        unfit = self.draft is not None and self.draft.unusable
+        return not (self.forbidden or self.unseen or unfit)
 
     def name(self, budget: Budget) -> str:
         """For the list of steps and for sentences."""
         if self.forbidden:
             return "a shorter context" if self.shortened else f"a {_SMALL_CACHE.upper()} cache"
+        if self.unseen:
+            return f"draft {self.unseen}"
         if self.draft is not None and self.draft.unusable:
             return f"draft {self.draft.name}"
         if self.draft is not None:
@@ -77,6 +87,27 @@ def choose_plan(request: Request, budget: Budget, failed: Mapping[str, str] | No
     Raises MemoryPlanError when none does, naming the missing bytes and what would fit; PairError
     when a draft is demanded and none of them goes with the target.
     """
+    steps, chosen, last = _search(request, budget, failed)
+    if chosen is None:
+        raise _refusal(request, budget, steps, last)
+    return _plan(request, budget, steps, *chosen)
+
+
+def first_fit(request: Request, budget: Budget) -> Plan | Shortfall:
+    """What ``choose_plan`` finds, or what the last step of the cascade lacks: the quick answer, for
+    comparing many requests. Raises PairError when no draft of the request can be used."""
+    steps, chosen, last = _search(request, budget, None)
+    if chosen is not None:
+        return _plan(request, budget, steps, *chosen)
+    if last is None:
+        raise _refusal(request, budget, steps, last)
+    return last[1]
+
+
+def _search(
+    request: Request, budget: Budget, failed: Mapping[str, str] | None
+) -> tuple[list[Step], tuple[_Option, _Attempt] | None, tuple[_Option, Shortfall] | None]:
+    """Every step with its verdict, the chosen one, and the last that was too large."""
     steps: list[Step] = []
     chosen: tuple[_Option, _Attempt] | None = None
     last: tuple[_Option, Shortfall] | None = None
@@ -85,6 +116,8 @@ def choose_plan(request: Request, budget: Budget, failed: Mapping[str, str] | No
         if chosen is not None:
             if option.settings.n_ctx == chosen[0].settings.n_ctx:
                 steps.append(Step(name, "not needed"))
+        elif option.unseen:
+            continue
         elif option.forbidden:
             steps.append(Step(name, "not allowed", option.forbidden))
         elif option.draft is not None and option.draft.unusable:
@@ -95,13 +128,16 @@ def choose_plan(request: Request, budget: Budget, failed: Mapping[str, str] | No
             attempt = _try(option, request, budget)
             if attempt.lack is None:
                 chosen = option, attempt
-                steps.append(Step(name, "chosen", _fits(attempt, budget)))
+                steps.append(Step(name, "chosen", _fits(attempt, budget, option.draft)))
             else:
                 last = option, attempt.lack
                 steps.append(Step(name, "too large", _lacks(attempt.lack)))
-    if chosen is None:
-        raise _refusal(request, budget, steps, last)
-    option, attempt = chosen
+    return steps, chosen, last
+
+
+def _plan(
+    request: Request, budget: Budget, steps: Sequence[Step], option: _Option, attempt: _Attempt
+) -> Plan:
     return Plan(
         mode=option.mode,
         reason=_reason(option, request, steps, budget) + _split(attempt, request, budget),
@@ -146,6 +182,8 @@ def _at(
                 places = (False,) if draft.unusable else _places(request, budget)
                 for on_gpu in places:
                     yield _Option("draft", cache, draft, on_gpu, cache is small, shortened)
+            for name in request.more_drafts if cache is settings else ():
+                yield _Option("draft", cache, shortened=shortened, unseen=name)
     if small is not None and not request.allow_quantised_cache and not shortened:
         yield _Option("plain", small, quantised=True, forbidden=_ONLY_IF_ALLOWED)
     modes: tuple[Mode, ...] = ("lookup", "plain")
@@ -224,8 +262,8 @@ def _layers_that_fit(
     if not budget.accelerators:
         return 0
     fits, too_many = 0, len(request.target.shape.layers) + 2
+    middle = too_many - 1  # most often all of them fit
     while too_many - fits > 1:
-        middle = (fits + too_many) // 2
         trial = replace(settings, n_gpu_layers=middle)
         parts = plan_memory(
             request.target.shape, trial, budget.devices, draft, draft_settings, lookup=lookup
@@ -234,6 +272,7 @@ def _layers_that_fit(
             needed_bytes(parts, device.name) > device.n_bytes_free for device in budget.accelerators
         )
         fits, too_many = (fits, middle) if full else (middle, too_many)
+        middle = (fits + too_many) // 2
     return fits
 
 
@@ -245,14 +284,15 @@ def _gpu_name(budget: Budget) -> str:
     return names[0] if len(names) == 1 else "the GPUs"
 
 
-def _fits(attempt: _Attempt, budget: Budget) -> str:
+def _fits(attempt: _Attempt, budget: Budget, draft: Candidate | None) -> str:
     pieces = [
         f"{size(needed_bytes(attempt.parts, device.name))} of {size(device.n_bytes_free)} "
         f"on {device.name}"
         for device in budget.devices
         if needed_bytes(attempt.parts, device.name)
     ]
-    return "needs " + ", ".join(pieces)
+    match = f"; {label(draft.match)}" if draft is not None and draft.match else ""
+    return "needs " + ", ".join(pieces) + match
 
 
 def _split(attempt: _Attempt, request: Request, budget: Budget) -> str:
@@ -325,13 +365,20 @@ def _would_fit(request: Request, budget: Budget) -> Iterator[str]:
 
     def works(changed: Request) -> bool:
         return any(
-            not (option.forbidden or (option.draft and option.draft.unusable))
-            and _try(option, changed, budget).lack is None
+            option.is_possible and _try(option, changed, budget).lack is None
             for option in _options(changed, budget)
         )
 
+    fitting = [
+        label(other.name)
+        for other in request.other_drafts
+        if works(replace(request, drafts=(other,)))
+    ]
+    if fitting:
+        yield f"These drafts would fit: {', '.join(fitting[:_N_HINTS])} (--draft NAME)."
     if request.mode != "auto" and works(replace(request, mode="auto")):
-        yield "It would fit in another mode: leave the mode on auto."
+        wish = "leave --draft out, and" if request.draft_named else "leave"
+        yield f"It would fit in another mode: {wish} the mode on auto."
     if not request.allow_quantised_cache and works(replace(request, allow_quantised_cache=True)):
         yield "It would fit with a quantised cache: --allow-kv-quant."
     n_ctx = request.settings.n_ctx // 2

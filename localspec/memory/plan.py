@@ -18,11 +18,13 @@ Verdict = Literal["chosen", "too large", "failed", "not possible", "not allowed"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model that could be used. ``unusable``: why it cannot, for example another vocabulary."""
+    """A model that could be used. ``unusable``: why it cannot, for example another vocabulary;
+    ``match``: of a draft, how its vocabulary goes with the target's, a few words."""
 
     name: str
     shape: Shape
     unusable: str = ""
+    match: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,9 @@ class Request:
 
     ``drafts``: best expected speed first. ``mode`` other than ``auto``, ``n_gpu_layers`` and
     ``draft_device`` are explicit wishes: they are fulfilled or refused, never changed.
-    ``settings.n_gpu_layers`` is ignored. ``other_targets``: named in a refusal if they would fit.
+    ``settings.n_gpu_layers`` is ignored. ``other_targets``, ``other_drafts``: named in a refusal if
+    they would fit. ``draft_named``: the user asked for this very draft. ``more_drafts``: names of
+    smaller drafts that nobody has looked at, because they are needed only if ``drafts`` do not fit.
     ``no_draft_reason``: why ``drafts`` is empty.
     """
 
@@ -45,6 +49,9 @@ class Request:
     allow_shorter_context: bool = False
     min_ctx: int = 1024
     other_targets: tuple[Candidate, ...] = ()
+    other_drafts: tuple[Candidate, ...] = ()
+    more_drafts: tuple[str, ...] = ()
+    draft_named: bool = False
     no_draft_reason: str = "no draft is known for this target"
 
 

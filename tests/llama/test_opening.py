@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from helpers_gguf import write_tiny_llama
 
-from localspec import loading, opening, planning
+from localspec import loading, opening, shapes
 from localspec.chat import Message
 from localspec.config import Config
 from localspec.errors import AllocationError, MemoryPlanError, PairError
@@ -164,12 +164,12 @@ def test_each_header_is_read_once_for_all_plans(
 ) -> None:
     """A header of 150,000 tokens takes a tenth of a second, and there are several plans."""
     asked: list[str] = []
-    real = planning.header_of
+    real = shapes.header_of
 
     def header_of(file: Any, store: Any) -> Any:
         asked.append(file.id)
         return real(file, store)
 
-    monkeypatch.setattr(planning, "header_of", header_of)
+    monkeypatch.setattr(shapes, "header_of", header_of)
     opening.open_session(config(pair), Notes()).close()
     assert len(asked) == len(set(asked)) == 2
