@@ -239,8 +239,9 @@ class Session:
         ``source``: what prompt and answer belong to in the history index (a saved chat, ``RUNS``);
         None: they stay in this process's memory.
 
-        ``sampling.seed`` must be set (``with_seed``): the same seed and settings give the same
-        text. Raises PromptError, UsageError (grammar), DecodeError.
+        With a ``sampling.seed`` the text is the same whatever is drafted, but for what rounding
+        does; without one more of a draft model's tokens are kept. Raises PromptError, UsageError
+        (grammar), DecodeError.
         """
         if isinstance(prompt, str):
             if not prompt:
@@ -250,11 +251,7 @@ class Session:
             rendered = self.template.prompt_for(prompt)
         tokens = self.tokenize(rendered)
         self._suit(sampling)
-        target_seed, draft_seed = np.random.SeedSequence(sampling.seed).spawn(2)
-        for drafter in (self._drafter, self._mtp):
-            if drafter is not None:
-                drafter.rng = np.random.default_rng(draft_seed)
-        chain = Chain(self._target.model, sampling, tokens)
+        chain = Chain(self._target.model, sampling, tokens, secrets.randbits(32))
         for part in (self._target, self._draft):
             if part is not None:
                 part.context.watch(cancelled)
@@ -267,7 +264,7 @@ class Session:
                 Request(
                     tokens,
                     chain,
-                    np.random.default_rng(target_seed),
+                    np.random.default_rng(),
                     max_tokens=max_tokens,
                     stops=stops,
                     temperature=sampling.temperature,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,7 +40,8 @@ PROBED_WIDTH = 8
 
 GREEDY = Sampling(temperature=0.0, seed=1)
 DOUBTFUL = Sampling(temperature=1.3, top_k=40, top_p=1.0, min_p=0.0)
-"""Hot, so that tokens are rarely certain: a certain token tells nothing about how it was drawn."""
+"""Hot, so that tokens are rarely certain: a certain token tells nothing about how it was drawn.
+Without a seed, which would pick the tokens by itself."""
 
 PROMPTS = (
     "Write a Python function that returns the n-th Fibonacci number, with a docstring.",
@@ -223,25 +224,22 @@ class Verifying:
     # -- sampled --------------------------------------------------------------------------------
 
     def _sampled(self, mode: Mode) -> SampledResult:
-        p_value, n_tokens, n_verified = self._round(mode, 0)
+        p_value, n_tokens, n_verified = self._round(mode)
         again = None
         if p_value < SUSPICIOUS:
-            again, more_tokens, more_verified = self._round(mode, 1000)
+            again, more_tokens, more_verified = self._round(mode)
             n_tokens, n_verified = n_tokens + more_tokens, n_verified + more_verified
         return SampledResult(mode, n_tokens, n_verified, p_value, again)
 
-    def _round(self, mode: Mode, first_seed: int) -> tuple[float, int, int]:
-        rng = np.random.default_rng([7, first_seed])
+    def _round(self, mode: Mode) -> tuple[float, int, int]:
+        rng = np.random.default_rng()
         places: list[float] = []
         n_verified = 0
-        seed = first_seed
         for _ in range(MAX_PASSES):
             for prompt in self._prompts:
-                sampling = replace(DOUBTFUL, seed=seed)
-                seed += 1
-                answer, verified = self._answer(prompt, mode, sampling, self._effort.n_sampled)
+                answer, verified = self._answer(prompt, mode, DOUBTFUL, self._effort.n_sampled)
                 n_verified += verified
-                places += self._places(self._tokens(prompt), answer, sampling, rng)
+                places += self._places(self._tokens(prompt), answer, DOUBTFUL, rng)
             if len(places) >= ENOUGH:
                 break
         return uniform_p_value(places), len(places), n_verified

@@ -91,7 +91,7 @@ class Pair:
 
     def ask(
         self, prompt: Sequence[int] | str, mode: str, sampling: Sampling = GREEDY,
-        max_tokens: int | None = 32, cancel_after: int | None = None,
+        max_tokens: int | None = 32, cancel_after: int | None = None, rng: int = 0,
     ) -> Answer:  # fmt: skip
         tokens = self.tokens(prompt) if isinstance(prompt, str) else list(prompt)
         self.use(mode)
@@ -106,7 +106,7 @@ class Pair:
         if self.drafter is not None:
             self.drafter.rng = np.random.default_rng(5)
         request = Request(
-            tokens, chain, np.random.default_rng(sampling.seed), max_tokens, cancelled=cancelled,
+            tokens, chain, np.random.default_rng(rng), max_tokens, cancelled=cancelled,
             temperature=sampling.temperature,
         )  # fmt: skip
         events = list(self.engine.generate(request))

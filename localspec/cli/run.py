@@ -118,7 +118,8 @@ def command(
             session.trace = record
         if verbose:
             _explain(session)
-        sampling = with_seed(sampling)
+        if as_json or record is not None:
+            sampling = with_seed(sampling)  # it is reported, so the answer must come again with it
         finished, whole = _answer(
             session, text, config.system, raw, sampling, config.max_tokens, stops, interrupt, chat,
             stream=not as_json, quiet=quiet,

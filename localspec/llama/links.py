@@ -94,9 +94,9 @@ def sigma(settings: Sampling) -> Any:
     return llama_cpp.llama_sampler_init_top_n_sigma(settings.top_n_sigma)
 
 
-def choice(model: Model, settings: Sampling) -> Any:
+def choice(model: Model, settings: Sampling, native_seed: int) -> Any:
     """Truncation and temperature; with mirostat, temperature and its own draw."""
-    seed = (settings.seed or 0) & 0xFFFFFFFF
+    seed = (native_seed if settings.seed is None else settings.seed) & 0xFFFFFFFF
     if settings.mirostat > 0:
         temperature = llama_cpp.llama_sampler_init_temp(settings.temperature)
         tau, eta = settings.mirostat_tau, settings.mirostat_eta

@@ -24,6 +24,7 @@ from localspec.errors import DecodeError
 from localspec.llama import links
 from localspec.llama.model import Model
 from localspec.spec.drafter import Dist, Row
+from localspec.spec.race import Race
 from localspec.spec.sampling import Sampling
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -39,12 +40,18 @@ class Chain:
     """The ``Sampler`` of ``localspec.spec`` over native samplers.
 
     ``prompt``: the tokens before the answer; penalties look back into them, a grammar does not.
-    Raises UsageError for a grammar that llama.cpp cannot read.
+    ``native_seed``: for the samplers that draw themselves (XTC, mirostat), where the settings name
+    none. Raises UsageError for a grammar that llama.cpp cannot read.
     """
 
-    def __init__(self, model: Model, settings: Sampling, prompt: Sequence[int]) -> None:
+    def __init__(
+        self, model: Model, settings: Sampling, prompt: Sequence[int], native_seed: int = 0
+    ) -> None:
         self.settings = settings
         self.greedy = settings.temperature <= 0
+        self.seeded = settings.seed is not None
+        self._race = None if settings.seed is None else Race(settings.seed)
+        self._place = 0
         self._model = model
         self._scratch = _Scratch(model.n_vocab)
         self._grammar: Any = None
@@ -59,7 +66,7 @@ class Chain:
                 self._grammar = links.grammar(model, settings.grammar)
             if not self.greedy:
                 self._sigma = links.sigma(settings)
-                self._choice = links.choice(model, settings)
+                self._choice = links.choice(model, settings, native_seed)
         except BaseException:
             self.close()
             raise
@@ -94,7 +101,13 @@ class Chain:
         probs /= probs.sum()
         return Dist(left["id"].copy(), probs)
 
+    def draw(self, dist: Dist) -> int:
+        if self._race is None:
+            raise ValueError("nothing to draw with: these settings name no seed")
+        return self._race.winner(dist, self._place)
+
     def accept(self, token: int) -> None:
+        self._place += 1
         if self._history is not None:
             self._remember(token)
         if self._grammar is not None:
@@ -106,6 +119,7 @@ class Chain:
     def fork(self) -> Chain:
         copy = Chain.__new__(Chain)
         copy.settings, copy.greedy, copy._mirostat = self.settings, self.greedy, self._mirostat
+        copy.seeded, copy._race, copy._place = self.seeded, self._race, self._place
         copy._model, copy._scratch = self._model, self._scratch
         copy._touched = set(self._touched)
         for name in ("_history", "_grammar", "_sigma", "_choice"):

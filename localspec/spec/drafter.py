@@ -202,12 +202,18 @@ class Sampler(Protocol):
 
     greedy: bool
     """True: the best token is taken and ``distribution`` is not used."""
+    seeded: bool
+    """True: ``draw`` says which token is taken, and the seed alone decides."""
 
     def best(self, row: Row) -> int:
         """The most probable token after the chain."""
 
     def distribution(self, row: Row) -> Dist:
         """The distribution after the chain, given the tokens accepted so far."""
+
+    def draw(self, dist: Dist) -> int:
+        """The token of ``dist`` that the seed picks at this place of the text. Forks at the same
+        place pick the same one from the same distribution, and often from a similar one."""
 
     def accept(self, token: int) -> None:
         """``token`` is now part of the text."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from localspec.errors import DecodeError
 from localspec.spec.drafter import Dist, Draft, Hindsight, More, Offer, Row, Sampler
+from localspec.spec.race import Race
 
 NextRow = Callable[[Sequence[int]], Row]
 """Logits after a prefix of tokens."""
@@ -92,11 +93,13 @@ class FakeDecoder:
 
 
 class FakeSampler:
-    """A ``Sampler`` with temperature only; remembers what it was told."""
+    """A ``Sampler`` with temperature, and perhaps a seed, only; remembers what it was told."""
 
-    def __init__(self, temperature: float = 0.0) -> None:
+    def __init__(self, temperature: float = 0.0, seed: int | None = None) -> None:
         self.temperature = temperature
         self.greedy = temperature <= 0
+        self.seed = seed
+        self.seeded = seed is not None
         self.accepted: list[int] = []
 
     def best(self, row: Row) -> int:
@@ -107,11 +110,15 @@ class FakeSampler:
         probs = np.exp(logits - logits.max())
         return Dist(np.arange(len(row), dtype=np.int32), probs / probs.sum())
 
+    def draw(self, dist: Dist) -> int:
+        assert self.seed is not None
+        return Race(self.seed).winner(dist, len(self.accepted))
+
     def accept(self, token: int) -> None:
         self.accepted.append(token)
 
     def fork(self) -> FakeSampler:
-        copy = FakeSampler(self.temperature)
+        copy = FakeSampler(self.temperature, self.seed)
         copy.accepted = list(self.accepted)
         return copy
 

@@ -19,7 +19,7 @@ from localspec.spec.drafter import (
     Row,
     Sampler,
 )
-from localspec.spec.guess import guess
+from localspec.spec.guess import begun, guess
 
 MAX_FAILURES = 3
 """After so many failed draft decodes in a row the drafter stays away until the next answer."""
@@ -39,10 +39,10 @@ class Translation(Protocol):
 class ModelDrafter:
     """Drafts with ``decoder``, one token per decode.
 
-    Greedy target: drafts its best token, a point mass. Sampling target: draws from its own
-    distribution q after the same sampler chain, and hands q over, so that verification accepts
-    with sum(min(p, q)). ``translation``: for a vocabulary that is the target's but for a few
-    tokens; with it nothing that the target does not have is proposed.
+    Greedy target: drafts its best token, a point mass; with a seed, what that picks. Sampling
+    target: draws from its own distribution q after the same sampler chain, and hands q over, so
+    that verification accepts with sum(min(p, q)). ``translation``: for a vocabulary that is the
+    target's but for a few tokens; with it nothing that the target does not have is proposed.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ModelDrafter:
         sampler = self._sampler
         assert sampler is not None, "begin() comes first"
         self._costs = (0.0, 0, 0.0, 0)
-        draft = Draft(dists=None if sampler.greedy else [])
+        draft = begun(sampler)
         try:
             self._extend(draft, limit, more, cancelled, sampler.fork())
         except DecodeError:
@@ -107,7 +107,7 @@ class ModelDrafter:
             self._n_failures += 1
             self._decoder.clear()
             self._n_valid = 0
-            return Draft(dists=None if sampler.greedy else [])
+            return begun(sampler)
         except Interrupted:
             pass  # the engine sees the same flag
         self._n_failures = 0

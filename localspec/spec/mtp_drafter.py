@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec.errors import DecodeError
 from localspec.spec.drafter import Draft, Hindsight, More, Offer, Row, Sampler
-from localspec.spec.guess import guess
+from localspec.spec.guess import begun, guess
 
 MERGED = 16
 """Rows that the heads read before a draft as part of it. More are a prompt pass to pay for."""
@@ -110,14 +110,14 @@ class MtpDrafter:
         sampler = self._sampler
         assert sampler is not None, "begin() comes first"
         self._costs = (0.0, 0, 0.0, 0)
-        draft = Draft(dists=None if sampler.greedy else [])
+        draft = begun(sampler)
         try:
             self._extend(draft, min(limit, self._heads.max_draft), more, cancelled, sampler.fork())
         except DecodeError:
             # A failure must not end the answer: the target goes on alone, and the heads from here.
             self._n_failures += 1
             self._heads.reset()
-            return Draft(dists=None if sampler.greedy else [])
+            return begun(sampler)
         self._n_failures = 0
         return draft
 

@@ -6,6 +6,10 @@ min(1, p(x)/q(x)); at the first rejection the replacement is drawn from max(0, p
 after full acceptance one more token is drawn from p. The emitted tokens are then distributed as p
 alone would give them, for any q. A drafter without probabilities is the point mass q(x) = 1.
 
+With a seed the text must not depend on what was drafted, which is a matter of time measurements.
+Then the seed alone picks the target's token at each place (``race``), and a drafted token is kept
+if it is that one: the same text as without drafting, for a few more rejections.
+
 The target's sampler is told each token as it is committed and never a rejected one, so penalties
 and grammars see exactly the text that stands.
 """
@@ -31,7 +35,7 @@ class Verdict:
 
 
 class Verifier:
-    """Applies the rule. ``rng`` draws everything random of the answer, so a seed repeats it."""
+    """Applies the rule. ``rng`` draws what no seed decides."""
 
     def __init__(self, n_vocab: int, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -67,14 +71,15 @@ class Verifier:
         """One token of the target's own. The caller tells the sampler."""
         if sampler.greedy:
             return sampler.best(row)
-        return self._draw(sampler.distribution(row))
+        dist = sampler.distribution(row)
+        return sampler.draw(dist) if sampler.seeded else self._draw(dist)
 
     def _check(self, row: Row, draft: Draft, index: int, sampler: Sampler) -> tuple[bool, int]:
         """(kept, replacement if not kept) for draft token ``index``."""
         token = draft.tokens[index]
-        if sampler.greedy:
-            best = sampler.best(row)
-            return best == token, best
+        if sampler.greedy or sampler.seeded:
+            own = self.pick(row, sampler)
+            return own == token, own
         p = sampler.distribution(row)
         q = draft.dists[index] if draft.dists is not None else None
         p_x = p.of(token)

@@ -34,7 +34,7 @@ PROMPT = [7, 8, 9, 10, 11, 12, 40, 41, 42, 7, 8, 9]
 N_TOKENS = 80
 SPECIAL = 258
 GREEDY = Sampling(temperature=0.0, seed=1)
-WARM = Sampling(temperature=0.9, top_k=0, top_p=1.0, min_p=0.0, seed=1)
+WARM = Sampling(temperature=0.9, top_k=0, top_p=1.0, min_p=0.0)
 
 
 def write_model(

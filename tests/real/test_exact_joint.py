@@ -18,9 +18,10 @@ from scipy.stats import chisquare
 
 from localspec.llama.model import Model
 from localspec.llama.sampler import Chain
-from localspec.spec.drafter import Draft, Row
+from localspec.spec.drafter import Row
+from localspec.spec.guess import begun, guess
 from localspec.spec.sampling import Sampling
-from localspec.spec.verify import Verifier, draw
+from localspec.spec.verify import Verifier
 
 pytestmark = pytest.mark.real
 
@@ -28,7 +29,7 @@ N_DRAWS = 20_000
 N_VOCAB = 10
 """The chain works on the first ids of the model's vocabulary: rows may be shorter than it."""
 PROMPT = [3, 4, 5, 3, 4]
-OFF = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
+OFF = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
 CASES = {
     "penalties-dry": replace(
@@ -77,22 +78,23 @@ def truth(s: Sampling) -> dict[tuple[int, ...], float]:
     return shares
 
 
+@pytest.mark.parametrize("is_seeded", [False, True], ids=["rejection", "seeded"])
 @pytest.mark.parametrize("name", CASES)
-def test_two_tokens_in_a_row(model: Model, name: str) -> None:
+def test_two_tokens_in_a_row(model: Model, name: str, is_seeded: bool) -> None:
+    """With a seed for each text, too, the texts together are distributed as the chain says."""
     settings = CASES[name]
     rng = np.random.default_rng(18)
     verifier = Verifier(N_VOCAB, rng)
     counts: Counter[tuple[int, ...]] = Counter()
     n_accepted = 0
     for number in range(N_DRAWS):
-        chain = Chain(model, replace(settings, seed=number), PROMPT)
+        own = replace(settings, seed=number) if is_seeded else settings
+        chain = Chain(model, own, PROMPT, native_seed=number)
         drafting = chain.fork()
-        draft = Draft(dists=[])
+        draft = begun(chain)
         for _ in range(2):
-            dist = drafting.distribution(row_after(tuple(draft.tokens), 1))
-            draft.tokens.append(draw(dist, rng))
-            assert draft.dists is not None
-            draft.dists.append(dist)
+            row = row_after(tuple(draft.tokens), 1)
+            draft.tokens.append(guess(row, draft, drafting, rng)[0])
             drafting.accept(draft.tokens[-1])
         verdict = verifier.verify(
             lambda index, draft=draft: row_after(tuple(draft.tokens[:index]), 0),  # type: ignore[misc]

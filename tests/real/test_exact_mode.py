@@ -108,6 +108,20 @@ def test_exact_mode_gives_plain_text_in_every_mode(session: Session) -> None:
     assert n_verified > 8
 
 
+def test_a_seed_gives_plain_text_in_every_mode(session: Session) -> None:
+    prompt = "Tell me a long story about a fox, a dog, and the fox again."
+    sampling = Sampling(temperature=0.8, seed=5)
+    session.set_mode("off")
+    plain, _ = answer(session, prompt, sampling)
+    n_verified = 0
+    for mode in ("lookup", "draft", "auto"):
+        session.set_mode(mode, FIXED_LENGTH[mode])  # type: ignore[index, arg-type]
+        tokens, finished = answer(session, prompt, sampling)
+        n_verified += finished.stats.n_verified
+        assert tokens == plain, mode
+    assert n_verified > 8
+
+
 def test_mirostat_is_not_drafted_for_and_says_so(session: Session) -> None:
     session.set_mode("draft", 4)
     before = session.status
