@@ -22,7 +22,7 @@ from localspec.history.parts import new_parts
 from localspec.history.ring import GRAM, MAX_MATCH, DamagedError, Ids, Ring, size_bytes
 from localspec.history.sources import Doc, SourceInfo, Sources
 from localspec.provenance import Kind, Source
-from localspec.spec.history_drafter import Followed, Match
+from localspec.spec.history_drafter import Match
 
 CAPACITIES = (1 << 18, 1 << 20, 3 << 20)
 """Slots of a ring: it begins small and is made larger when it is full and there is room."""
@@ -122,13 +122,13 @@ class DiskIndex:
         """See ``Ring.find``."""
         return self.ring.find(tail, hint)
 
-    def near(self, place: int, tail: Sequence[int]) -> Match | None:
-        """See ``Ring.near``."""
-        return self.ring.near(place, tail)
+    def places(self, tail: Sequence[int]) -> list[int]:
+        """See ``Ring.places``."""
+        return self.ring.places(tail)
 
-    def follow(self, match: Match, limit: int) -> list[Followed]:
-        """See ``Ring.follow``."""
-        return self.ring.follow(match, limit)
+    def around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
+        """See ``Ring.around``."""
+        return self.ring.around(place, n_before, n_after)
 
     def stamp(self, source: Source) -> str | None:
         """The stamp of a source of which something is held."""

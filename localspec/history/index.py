@@ -39,7 +39,8 @@ from localspec.history.ring import GRAM, Ids, Ring
 from localspec.provenance import Kind, Source
 from localspec.sessions import Chats
 from localspec.sessions_types import Deleted
-from localspec.spec.history_drafter import Calibration, Followed, Match
+from localspec.spec.calibration import Calibration
+from localspec.spec.history_drafter import Match
 from localspec.terminal import label
 
 LIMIT_BYTES = 64_000_000
@@ -143,26 +144,23 @@ class History:
                 return own._replace(places=tuple(-place for place in own.places))
         return found
 
-    def near(self, place: int, tail: Sequence[int]) -> Match | None:
-        """A short match around ``place``; see ``HistoryIndex``."""
-        if place < 0:
-            own = self._memory.near(-place, tail) if self._memory is not None else None
-            return own._replace(places=(-own.places[0],)) if own is not None else None
-        return self._disk.near(place, tail) if self._disk is not None else None
+    def places(self, tail: Sequence[int]) -> list[int]:
+        """Where the end of ``tail`` occurred, those in memory first; see ``HistoryIndex``."""
+        own = self._memory.places(tail) if self._memory is not None else []
+        found = self._disk.places(tail) if self._disk is not None else []
+        return [-place for place in own] + found
 
-    def follow(self, match: Match, limit: int) -> list[Followed]:
-        """How it went on; see ``HistoryIndex``."""
-        if match.places[0] < 0:  # this is how ``find`` marks places in memory
-            if self._memory is None:
-                return []
-            own = match._replace(places=tuple(-place for place in match.places))
-            return self._memory.follow(own, limit)
-        return self._disk.follow(match, limit) if self._disk is not None else []
+    def around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
+        """The text around a place; see ``HistoryIndex``."""
+        if place < 0:  # this is how places in memory are marked
+            ring = self._memory
+            return ring.around(-place, n_before, n_after) if ring is not None else ([], 0)
+        return self._disk.around(place, n_before, n_after) if self._disk is not None else ([], 0)
 
-    def helped(self, match: Match, n_tokens: int) -> None:
+    def helped(self, place: int, n_tokens: int) -> None:
         """Remembered until the next text is added."""
-        if match.places[0] > 0:
-            self._helps.append((match.places[0], n_tokens))
+        if place > 0:
+            self._helps.append((place, n_tokens))
 
     # -- remembering ------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from localspec.spec.history_drafter import Followed, Match
+from localspec.spec.history_drafter import Match
 
 Ids = npt.NDArray[np.uint32]
 
@@ -41,8 +41,6 @@ MAX_LINKS = 20
 """How many links of a chain are followed in a search,"""
 MAX_PLACES = 16
 """and how many places that really match may vote."""
-NEAR_BEFORE, NEAR_AFTER = 12, 24
-"""How far from a place ``near`` looks."""
 
 _MAGIC = b"lshistry"
 _VERSION = 1
@@ -223,48 +221,28 @@ class Ring:
         token, places = _most([(place + 1, following) for place, following in voters])
         return Match(best, token - 1, len(voters), len(places), tuple(places))
 
-    def near(self, place: int, tail: Sequence[int]) -> Match | None:
-        """Where the text around ``place`` ended like ``tail``, by one token or more but fewer than
-        ``find`` would need; the longest, and the nearest among equals."""
-        start = max(_FIRST, place - NEAR_BEFORE)
-        end = min(self.capacity, place + NEAR_AFTER)
-        text = self._token_at[start:end].tolist()
-        wanted = [token + 1 for token in tail[1 - GRAM :]]
-        best, found = (0, 0), -1
-        for at in range(1, len(text)):
-            if text[at - 1] != wanted[-1] or not text[at]:
-                continue
-            length, most = 1, min(len(wanted), at)
-            while length < most and text[at - 1 - length] == wanted[-1 - length]:
-                length += 1
-            rank = (length, -abs(start + at - place))
-            if found < 0 or rank > best:
-                best, found = rank, at
-        if found < 0:
-            return None
-        return Match(best[0], text[found] - 1, 1, 1, (start + found,))
+    def places(self, tail: Sequence[int]) -> list[int]:
+        """Where a token followed the last ``GRAM`` tokens of ``tail``, the newest first."""
+        if len(tail) < GRAM:
+            return []
+        wanted = [token + 1 for token in tail[-GRAM:]]
+        gram = struct.pack(f"<{GRAM}I", *wanted)
+        found = []
+        for last in self._candidates(wanted, 0):
+            start = _HEAD_BYTES + 4 * (last + 1 - GRAM)
+            if self._map[start : start + 4 * GRAM] == gram and last + 1 < self.capacity:
+                found.append(last + 1)
+        return found
 
-    def follow(self, match: Match, limit: int) -> list[Followed]:
-        """Up to ``limit`` tokens from ``match.token`` on: at each place what most of those said
-        that agreed so far. Ends where none of them goes on."""
-        found = [Followed(match.token, match.n_voters, match.n_agreeing)]
-        places = [place + 1 for place in match.places]
-        while len(found) < limit:
-            if len(places) == 1:
-                rest = self.read(places[0], limit - len(found)).tolist()
-                found += [Followed(token, 1, 1) for token in rest]
-                break
-            voters = [
-                (place, token)
-                for place in places
-                if place < self.capacity and (token := self._token_at[place])
-            ]
-            if not voters:
-                break
-            token, places = _most(voters)
-            found.append(Followed(token - 1, len(voters), len(places)))
-            places = [place + 1 for place in places]
-        return found[:limit]
+    def around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
+        """The text around ``place``, at most so many tokens before it and from it on, and how many
+        of them are before it."""
+        place = min(max(place, _FIRST), self.capacity)
+        after = self.read(place, n_after)
+        stored = self._tokens[max(_FIRST, place - n_before) : place]
+        empty = np.flatnonzero(stored == 0)
+        before = stored[int(empty[-1]) + 1 :] if len(empty) else stored
+        return (before - np.uint32(1)).tolist() + after.tolist(), len(before)
 
     def known(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """known[i]: the ``LONG_GRAM`` tokens that end with ``ids[i]`` are in the index."""

@@ -28,6 +28,7 @@ from localspec.history.disk import DATABASE, directory_bytes
 from localspec.history.index import directories
 from localspec.history.ring import size_bytes
 from localspec.sessions import Chats
+from localspec.spec.calibration import ALONE, cell_of
 
 CAPACITIES = (4096,)
 TEXT = text_of(1, 200, 5000)
@@ -56,8 +57,10 @@ def test_what_was_said_is_found_in_the_next_run(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.note == ""
     assert finds(again)
-    steps = again.follow(again.find(TEXT[:100]), 50)  # type: ignore[arg-type]
-    assert [step.token for step in steps] == TEXT[100:150]
+    match = again.find(TEXT[:100])
+    assert match is not None
+    assert again.around(match.places[0], 10, 50) == (TEXT[90:150], 10)
+    assert match.places[0] in again.places(TEXT[:100])
     again.close()
 
 
@@ -74,8 +77,10 @@ def test_what_has_no_source_never_reaches_the_disk(tmp_path: Path) -> None:
     history = opened(tmp_path)
     history.remember(TEXT, None)
     assert finds(history)
-    steps = history.follow(history.find(TEXT[:100]), 20)  # type: ignore[arg-type]
-    assert [step.token for step in steps] == TEXT[100:120]
+    match = history.find(TEXT[:100])
+    assert match is not None
+    assert history.around(match.places[0], 10, 20) == (TEXT[90:120], 10)
+    assert match.places[0] in history.places(TEXT[:100])
     assert not on_disk(tmp_path)
     history.close()
     assert not on_disk(tmp_path)
@@ -104,20 +109,21 @@ def test_the_longer_of_disk_and_memory_wins(tmp_path: Path) -> None:
     assert near.token == 80
     assert far is not None
     assert far.token == 70
-    history.helped(near, 3)
-    history.helped(far, 3)
+    history.helped(near.places[0], 3)
+    history.helped(far.places[0], 3)
     history.close()
 
 
 def test_calibration_is_kept_and_added_up(tmp_path: Path) -> None:
     one, two = opened(tmp_path), opened(tmp_path)
-    before = one.calibration.chance(8, 1, 1)
+    cell = cell_of(8, False, ALONE, 0.8)
+    before = one.calibration.chance(cell)
     for history in (one, two):
         for _ in range(20):
-            history.calibration.observe(8, 1, 1, hit=False)
+            history.calibration.observe(cell, hit=False)
         history.close()
     again = opened(tmp_path)
-    assert again.calibration.chance(8, 1, 1) == pytest.approx(before * 16 / 56)
+    assert again.calibration.chance(cell) == pytest.approx(before * 16 / 56)
     again.close()
 
 
@@ -317,7 +323,7 @@ def test_flipped_bytes_are_never_fatal(tmp_path: Path) -> None:
         for seed in range(10):
             match = again.find(text_of(seed, 200, 5000)[:100])
             if match is not None:
-                again.follow(match, 63)
+                again.around(match.places[0], 32, 63)
         again.remember(text_of(77, 200, 5000), RUNS)
         again.held()
         again.forget("chat", ["3"])

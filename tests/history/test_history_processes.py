@@ -37,7 +37,7 @@ def test_two_processes_add_and_a_third_reads(tmp_path: Path) -> None:
         for number in (0, 1000, 40, 1040):
             match = reader.find(text_of(number, 120, 5000)[:60])
             if match is not None:
-                reader.follow(match, 63)
+                reader.around(match.places[0], 32, 63)
         time.sleep(0.01)
     said = [line for writer in writers for line in writer.communicate()[0].splitlines()]
     assert said.count("failed") == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from localspec.history.ring import (
     GRAM,
     LONG_GRAM,
+    MAX_LINKS,
     MAX_MATCH,
     MAX_PLACES,
     DamagedError,
@@ -76,22 +76,40 @@ def _n_alike(docs: list[list[int]], tail: list[int]) -> int:
 
 
 @settings(max_examples=60, deadline=None)
-@given(docs=texts, at=st.integers(0, 400))
-def test_a_continuation_is_in_the_text(docs: list[list[int]], at: int) -> None:
+@given(docs=texts, at=st.integers(0, 400), before=st.integers(0, 9), after=st.integers(0, 9))
+def test_the_text_around_a_place_is_that_text(
+    docs: list[list[int]], at: int, before: int, after: int
+) -> None:
     ring = Ring.anonymous(CAPACITY)
     try:
         put(ring, docs)
-        doc = docs[at % len(docs)]
-        match = ring.find(doc[: at % (len(doc) + 1)])
-        if match is None:
-            return
-        steps = ring.follow(match, 20)
-        assert steps[0].token == match.token
-        assert all(1 <= step.n_agreeing <= step.n_voters for step in steps)
-        assert all(a.n_agreeing >= b.n_voters for a, b in pairwise(steps))
-        said = [step.token for step in steps]
-        joined = [" ".join(map(str, doc)) for doc in docs]
-        assert any(" ".join(map(str, said)) in text for text in joined)
+        number = at % len(docs)
+        doc = docs[number]
+        offset = at % len(doc)
+        place = Ring.first + sum(len(one) + 1 for one in docs[:number]) + offset
+        text, n_before = ring.around(place, before, after)
+        assert text[:n_before] == doc[max(0, offset - before) : offset]
+        assert text[n_before:] == doc[offset : offset + after]
+    finally:
+        ring.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(docs=texts, tail=st.lists(st.integers(0, 3), max_size=6))
+def test_places_are_those_of_brute_force(docs: list[list[int]], tail: list[int]) -> None:
+    ring = Ring.anonymous(CAPACITY)
+    try:
+        put(ring, docs)
+        expected, start = [], Ring.first
+        for doc in docs:
+            ends = range(GRAM, len(doc) + 1)
+            expected += [start + end for end in ends if doc[end - GRAM : end] == tail[-GRAM:]]
+            start += len(doc) + 1
+        found = ring.places(tail)
+        if len(expected) <= MAX_LINKS:
+            assert found == expected[::-1]
+        else:
+            assert set(found) <= set(expected)
     finally:
         ring.close()
 
@@ -132,23 +150,6 @@ def test_matches_do_not_cross_from_one_text_into_the_next(ring: Ring) -> None:
 def test_nothing_is_found_after_the_end_of_a_text(ring: Ring) -> None:
     put(ring, [[1, 2, 3, 4]])
     assert ring.find([1, 2, 3, 4]) is None
-
-
-def test_a_short_match_counts_near_a_place(ring: Ring) -> None:
-    put(ring, [[1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 4, 30, 4, 40]])
-    first = Ring.first
-    match = ring.near(first + 4, [70, 71, 3, 4])
-    assert match is not None
-    assert (match.length, match.token, match.places) == (2, 5, (first + 4,))
-    match = ring.near(first + 11, [70, 71, 3, 4])
-    assert match is not None
-    assert (match.length, match.token) == (2, 30), "the nearest of equals"
-    match = ring.near(first + 4, [9, 3, 4])
-    assert match is not None
-    assert (match.length, match.token) == (3, 30), "the longest"
-    assert ring.near(first + 4, [50]) is None
-    assert ring.near(first + 500, [3, 4]) is None
-    assert ring.near(10**9, [3, 4]) is None
 
 
 def test_a_hint_finds_what_is_hidden_behind_newer_text(ring: Ring) -> None:
@@ -213,7 +214,9 @@ def test_damaged_contents_never_raise(data: st.DataObject) -> None:
         for end in range(40, 300, 7):
             match = ring.find(text_of(1, 300)[:end])
             if match is not None:
-                assert len(ring.follow(match, 63)) <= 63
+                text, at = ring.around(match.places[0], 32, 63)
+                assert at <= 32
+                assert len(text) <= 95
         ring.known(np.array(text_of(1, 300), np.uint32))
         ring.write(500, np.array(text_of(2, 100), np.uint32))
     finally:
@@ -270,4 +273,5 @@ def test_token_ids_beyond_the_vocabulary_are_never_made_up(ring: Ring) -> None:
     put(ring, [[N_VOCAB - 1] * 3 + text_of(1, 100)])
     match = ring.find([N_VOCAB - 1] * 3 + text_of(1, 100)[:30])
     assert match is not None
-    assert all(0 <= step.token < N_VOCAB for step in ring.follow(match, 63))
+    text, _ = ring.around(match.places[0], 32, 63)
+    assert all(0 <= token < N_VOCAB for token in text)

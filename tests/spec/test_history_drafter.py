@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 
 from localspec.history import History
+from localspec.spec.calibration import (
+    AGREEING,
+    ALONE,
+    CONTRADICTED,
+    MOSTLY,
+    N_CELLS,
+    Calibration,
+    cell_of,
+    prior,
+)
 from localspec.spec.drafter import Pacer, Row
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says, sure
-from localspec.spec.history_drafter import (
-    MIN_CHANCE,
-    Calibration,
-    Followed,
-    HistoryDrafter,
-    Match,
-)
+from localspec.spec.history_drafter import MIN_CHANCE, HistoryDrafter, Match
 from localspec.spec.lookup import Lookup
 from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
 
@@ -151,6 +155,7 @@ def test_a_draft_ends_where_the_texts_no_longer_agree() -> None:
 def test_a_text_is_followed_over_a_name_that_differs() -> None:
     drafter = drafter_with(EARLIER)
     drafter.begin(EARLIER[:30])
+    assert drafter.offer() is not None
     drafter.commit([62])  # instead of EARLIER[30]
     drafter.commit([EARLIER[31]])
     assert drafter.propose(4, always, never).tokens == EARLIER[32:36]
@@ -159,38 +164,98 @@ def test_a_text_is_followed_over_a_name_that_differs() -> None:
     assert drafter.propose(8, always, never).tokens == [], "it was lost for too long"
 
 
-def test_evidence_grows_with_the_match_and_with_agreement() -> None:
+def test_the_answer_to_a_similar_question_is_drafted_from_its_second_token_on() -> None:
+    words = list(range(1000, 1200))
+    question, mark, says_it = words[:60], words[60:65], words[65:100]
+    # The newest text with the same end of a question belongs to another question.
+    drafter = drafter_with(
+        [*question, *mark, *says_it], [*words[120:150], *mark, *words[150:170]], n_vocab=2000
+    )
+    similar = [7, *question[:30], 8, *question[31:], *mark]
+    drafter.begin(similar)
+    drafter.commit([says_it[0]])
+    assert drafter.offer() is not None
+    assert drafter.propose(20, always, never).tokens == says_it[1:21]
+    drafter.begin(similar)
+    drafter.commit([9])  # another name begins the answer
+    drafter.offer()
+    drafter.commit([says_it[1]])
+    assert drafter.propose(5, always, never).tokens == says_it[2:7]
+
+
+def test_what_differs_between_two_questions_is_put_in() -> None:
+    words = list(range(1000, 1100))
+    drafter = drafter_with([*words[:40], 60, *words[41:65], 1, 2, 60, 3, 4, 60, 5, 6], n_vocab=2000)
+    drafter.begin([*words[:40], 61, 62, *words[41:65]])
+    drafter.commit([1])
+    assert drafter.propose(8, always, never).tokens == [2, 61, 62, 3, 4, 61, 62, 5]
+
+
+def test_chances_grow_with_the_match_and_with_agreement() -> None:
     drafter = drafter_with(EARLIER)
-    evidences = []
+    offers = []
     for n in (4, 8, 16, 32):
         drafter.begin([60] * 40 + EARLIER[40 - n : 40])
         offer = drafter.offer()
         assert offer is not None
-        evidences.append(offer.evidence)
-    assert evidences == sorted(evidences)
-    assert evidences[0] < evidences[-1]
+        assert len(offer.chances) == offer.available
+        draft = drafter.propose(100, always, never)
+        assert draft.confidence == list(offer.chances)
+        offers.append(offer)
+    assert [offer.evidence for offer in offers] == [4, 8, 16, 32]
+    firsts = [offer.chances[0] for offer in offers]
+    assert firsts == sorted(set(firsts))
     drafter.begin([60] * 40)
     assert drafter.offer() is None
+    votes = [
+        prior(cell_of(8, False, vote, 0.8)) for vote in (CONTRADICTED, MOSTLY, ALONE, AGREEING)
+    ]
+    assert votes == sorted(set(votes))
+    rates = [prior(cell_of(8, False, ALONE, rate)) for rate in (0.1, 0.5, 0.8, 0.95)]
+    assert rates == sorted(set(rates))
 
 
 def test_what_misled_often_is_no_longer_offered() -> None:
     drafter = drafter_with(EARLIER)
     for _ in range(300):
         drafter.begin([60] * 4 + EARLIER[30:36])
+        drafter.offer()
         drafter.commit([61])
     drafter.begin([60] * 4 + EARLIER[30:36])
     assert drafter.offer() is None
-    assert drafter.commit([61]) == [], "what is not offered teaches the pacer nothing"
+    assert drafter.commit([61]) == [], "it judges itself"
     calibration = drafter.calibration
-    assert calibration.chance(6, 1, 1) < MIN_CHANCE < calibration.chance(32, 1, 1)
+    assert calibration.chance(cell_of(6, False, ALONE, 0.6)) < MIN_CHANCE
+    assert calibration.chance(cell_of(32, False, ALONE, 0.6)) > MIN_CHANCE
 
 
-def test_hindsight_tells_at_every_token_whether_it_was_right() -> None:
-    drafter = drafter_with(EARLIER)
-    drafter.begin(EARLIER[:30])
-    seen = drafter.commit([*EARLIER[30:34], 62, 62])
-    assert [one.hit for one in seen][:5] == [True] * 4 + [False]
-    assert all(one.drafter == "history" for one in seen)
+def test_chances_come_true() -> None:
+    """Texts that repeat earlier ones with some noise: what is said to be right with a chance is
+    right so often."""
+    rng = np.random.default_rng(3)
+    history = History.in_memory()
+    texts = [[int(t) for t in rng.integers(0, 2000, 120)] for _ in range(8)]
+    for text in texts:
+        history.remember(text, None)
+    drafter = HistoryDrafter(history, history.calibration, 2000)
+    seen: list[tuple[float, bool]] = []
+    for number in range(120):
+        text, share = texts[number % 8], (0.02, 0.3, 0.6)[number // 8 % 3]
+        drafter.begin(text[:20])
+        drafter.commit([text[20]])
+        for token in text[21:]:
+            said = int(rng.integers(2000)) if rng.random() < share else token
+            offer = drafter.offer()
+            if offer is not None and number > 40:
+                seen.append((offer.chances[0], drafter.propose(1, always, never).tokens == [said]))
+            drafter.commit([said])
+    history.close()
+    for low, high in ((0.2, 0.6), (0.6, 0.85), (0.85, 1.0)):
+        some = [(chance, hit) for chance, hit in seen if low <= chance < high]
+        assert len(some) > 150, (low, len(some))
+        predicted = sum(chance for chance, _ in some) / len(some)
+        real = sum(hit for _, hit in some) / len(some)
+        assert abs(predicted - real) < 0.06, (low, predicted, real)
 
 
 def test_tokens_the_target_does_not_have_are_not_proposed() -> None:
@@ -214,14 +279,14 @@ class Helped:
     def find(self, tail: Sequence[int], hint: int = 0) -> Match | None:
         return Match(20, tail[-1] + 1, 1, 1, (77,))
 
-    def near(self, place: int, tail: Sequence[int]) -> Match | None:
-        raise AssertionError("something longer was found")
+    def places(self, tail: Sequence[int]) -> list[int]:
+        return []
 
-    def follow(self, match: Match, limit: int) -> list[Followed]:
-        return [Followed(match.token + i, 1, 1) for i in range(limit)]
+    def around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
+        return list(range(2, 2 + n_after)), 0
 
-    def helped(self, match: Match, n_tokens: int) -> None:
-        assert match.places == (77,)
+    def helped(self, place: int, n_tokens: int) -> None:
+        assert place == 77
         self.told.append(n_tokens)
 
 
@@ -242,16 +307,22 @@ def test_the_index_learns_how_many_tokens_it_brought(emitted: list[int], told: l
 def test_nonsense_in_a_saved_calibration_is_left_out() -> None:
     calibration = Calibration()
     before = calibration.counts()
-    for nonsense in ([], [[1.0]], [[2.0] * 45, [1.0] * 45], [[-1.0] * 45, [float("nan")] * 45]):
+    for nonsense in (
+        [],
+        [[1.0]],
+        [[2.0] * N_CELLS, [1.0] * N_CELLS],
+        [[-1.0] * N_CELLS, [float("nan")] * N_CELLS],
+    ):
         calibration.add(nonsense)
     assert calibration.counts() == before
-    assert len(before[0]) == 45
+    assert len(before[0]) == N_CELLS
 
 
 def test_counts_stay_small_enough_to_change() -> None:
     calibration = Calibration()
+    cell = cell_of(8, False, ALONE, 0.6)
     for _ in range(10_000):
-        calibration.observe(8, 1, 1, hit=True)
+        calibration.observe(cell, hit=True)
     for _ in range(3000):
-        calibration.observe(8, 1, 1, hit=False)
-    assert calibration.chance(8, 1, 1) < 0.35
+        calibration.observe(cell, hit=False)
+    assert calibration.chance(cell) < 0.35
