@@ -50,6 +50,7 @@ def soak_app(n_tokens: int, rate: float) -> ChatApp:
     mean = sum((n or 0) + 1 for n in accepted) / len(accepted)
 
     def say(_: Sequence[Message]) -> Sequence[str]:
+        script.asked.clear()  # or the script would keep a copy of the chat for each question
         return answer(n_tokens)
 
     status = ScriptedStatus(n_ctx=8192)

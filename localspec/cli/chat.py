@@ -120,8 +120,9 @@ def _chat(
 def _open_chats() -> Chats:
     from localspec import paths
     from localspec.sessions import Chats
+    from localspec.tui.keeper import SAVE_EVERY_S
 
-    return Chats.open(paths.chats_file())
+    return Chats.open(paths.chats_file(), interval_s=SAVE_EVERY_S)
 
 
 def _open_followed_chats() -> Chats:

@@ -33,6 +33,8 @@ SHARE = 2.0
 """After each batch the view rests so many times as long as it has worked, so that drawing never
 takes more than a third of one processor from the model."""
 SLOWEST_S = 0.25
+PANEL_EVERY = 5
+"""The numbers are drawn again once in so many of the shortest rests: nobody reads faster."""
 
 
 class Arrivals(ChatBase):
@@ -74,7 +76,10 @@ class Arrivals(ChatBase):
         if new and self.running is not None:
             await self._write(self.running, new)
             self.keeper.progress(self.running)
-        self.refresh_panel()
+        now = time.monotonic()
+        if now - self.panel_at >= PANEL_EVERY * self.pace_s:
+            self.panel_at = now
+            self.refresh_panel()
 
     async def _write(self, turn: Turn, runs: list[Run]) -> None:
         if runs:

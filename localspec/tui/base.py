@@ -10,7 +10,7 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.errors import LocalspecError
 from localspec.sessions import Chats
@@ -24,6 +24,7 @@ from localspec.tui.themes import DARK, THEMES
 from localspec.tui.told import Opener, StatusLike
 from localspec.tui.turns import Conversation, Turn
 from localspec.tui.widgets.conversation import ConversationView
+from localspec.tui.widgets.footer import KeyLine
 from localspec.tui.widgets.loading import LoadingView
 from localspec.tui.widgets.panel import SpeculationPanel, StatusLine
 from localspec.tui.widgets.prompt import Completions, Prompt, Queue
@@ -68,6 +69,7 @@ class ChatBase(App[int]):
         self.terminal = terminal or Terminal()
         self.pace_s = pace_s
         self.worked_s = 0.0
+        self.panel_at = 0.0
         self.conversation = Conversation(settings.config.system or "")
         self.status: StatusLike | None = None
         self.is_loading = True
@@ -107,7 +109,7 @@ class ChatBase(App[int]):
                 yield Prompt(completions, id="prompt")
             yield SpeculationPanel(id="panel")
         yield StatusLine(id="status")
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyLine()
 
     # -- parts ------------------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from localspec.terminal import clean
@@ -60,6 +62,7 @@ class ConversationView(VerticalScroll, can_focus=False):
         self._first = 0
         self._views: dict[int, MessageView] = {}
         self.is_coloured = False
+        self._was_following = True
 
     def on_mount(self) -> None:
         self.anchor()
@@ -73,6 +76,7 @@ class ConversationView(VerticalScroll, can_focus=False):
         """Go to the end and stay there."""
         self._anchor_released = False
         self.scroll_end(animate=False, immediate=True)
+        self._tell_following()
 
     def view_of(self, turn: Turn) -> MessageView | None:
         """The widget of ``turn``, None while it is not on the screen."""
@@ -159,7 +163,9 @@ class ConversationView(VerticalScroll, can_focus=False):
     async def _unmount(self, turns: Sequence[Turn]) -> None:
         views = [view for t in turns if (view := self._views.pop(t.id, None)) is not None]
         if views:
+            parts = [part for view in views for part in view.walk_children(with_self=True)]
             await self.remove_children(views)
+            _forget_lines(parts)
 
     async def _show_earlier(self) -> None:
         line = next(iter(self.query(Earlier)), None)
@@ -175,4 +181,17 @@ class ConversationView(VerticalScroll, can_focus=False):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Tell the app when following ends or begins."""
         super().watch_scroll_y(old_value, new_value)
-        self.post_message(self.Following())
+        self._tell_following()
+
+    def _tell_following(self) -> None:
+        if self.is_following != self._was_following:
+            self._was_following = self.is_following
+            self.post_message(self.Following())
+
+
+def _forget_lines(widgets: Sequence[DOMNode]) -> None:
+    """Drop the drawn lines of ``widgets`` that are gone. Textual remembers colours by the object
+    that has these lines, of a thousand widgets, and so would keep them for hundreds of turns."""
+    for widget in widgets:
+        if isinstance(widget, Widget):
+            widget._styles_cache.clear()

@@ -13,10 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.terminal import clean, label
+from localspec.tui.widgets.footer import KeyLine
 
 _CSS = """
     align: center middle;
@@ -48,7 +49,7 @@ class TextDialog(ModalScreen[None]):
             yield Static(Content(label(self._title)), classes="title")
             with VerticalScroll():
                 yield Static(self._text)
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -84,7 +85,7 @@ class Pick(ModalScreen[str | None]):
             yield Static(Content(label(self._title)), classes="title")
             yield Input(placeholder="Type to search", select_on_focus=False)
             yield OptionList(markup=False)
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def on_mount(self) -> None:
         self._fill("")
@@ -144,7 +145,7 @@ class Line(ModalScreen[str | None]):
         with Vertical():
             yield Static(Content(label(self._title)), classes="title")
             yield Input(value=label(self._value))
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def action_leave(self) -> None:
         """Nothing."""
@@ -171,7 +172,7 @@ class Confirm(ModalScreen[bool]):
         with Vertical():
             yield Static(Content(clean(self._text)))
             yield Static(Content("Enter or y: yes    Esc or n: no"), classes="hint")
-        yield Footer(show_command_palette=False)
+        yield KeyLine()
 
     def action_answer(self, answer: bool) -> None:
         """Take the answer."""

@@ -24,7 +24,7 @@ class MarkdownPart(Static):
         super().__init__(Content(""), classes="goes-on" if goes_on else None)
         self.text = text
         """Its Markdown."""
-        self._width = 0
+        self._width = self._n_lines = 0
 
     def on_mount(self) -> None:
         # A first guess, so that most parts are laid out only once.
@@ -43,5 +43,9 @@ class MarkdownPart(Static):
             self._draw(self._width)
 
     def _draw(self, width: int) -> None:
-        self._width = width
-        self.update(render(self.text, width))
+        new = render(self.text, width)
+        # Only another number of lines moves anything else on the screen.
+        n_lines = new.plain.count("\n")
+        is_same = self._width == width and self._n_lines == n_lines
+        self._width, self._n_lines = width, n_lines
+        self.update(new, layout=not is_same)

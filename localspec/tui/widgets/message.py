@@ -66,6 +66,7 @@ class MessageView(Vertical, can_focus=True):
         self._is_coloured = coloured
         self._foot = Static(classes="foot")
         self._foot.display = False
+        self._foot_text = ""
         self.body: AnswerBody | None = None
 
     def compose(self) -> ComposeResult:
@@ -103,6 +104,9 @@ class MessageView(Vertical, can_focus=True):
     def refresh_foot(self) -> None:
         """The line below the answer: what is going on, or its numbers."""
         text = foot(self.turn)
+        if text == self._foot_text:
+            return
+        self._foot_text = text
         self._foot.display = bool(text)
         self._foot.set_class(self.turn.state == "failed", "error")
         self._foot.update(Content(text))

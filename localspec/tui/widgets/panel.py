@@ -21,15 +21,24 @@ class SpeculationPanel(VerticalScroll, can_focus=False):
     SpeculationPanel.shown {{ display: block; }}
     """
 
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._n_lines = 0
+        self._reason = ""
+
     def compose(self) -> ComposeResult:
         yield Static(Content(""), id="panel-text")
 
     def show(self, data: PanelData) -> None:
         """Draw ``data``."""
         if self.display:
-            self.query_one("#panel-text", Static).update(
-                panel(data, WIDTH - 4, self.outer_size.height or self.app.size.height)
-            )
+            new = panel(data, WIDTH - 4, self.outer_size.height or self.app.size.height)
+            static = self.query_one("#panel-text", Static)
+            n_lines = new.plain.count("\n")
+            # Within the same lines nothing moves. (The reason, which may wrap, is on one of them.)
+            is_same = n_lines == self._n_lines and data.reason == self._reason
+            self._n_lines, self._reason = n_lines, data.reason
+            static.update(new, layout=not is_same)
 
     @property
     def text(self) -> str:

@@ -1,0 +1,102 @@
+"""How long does the chat take from the start of its process to its first picture?
+
+    python -m bench.first_frame --runs 9
+
+Starts ``localspec chat`` under a pseudo-terminal with a data directory of its own, and waits for
+the words of the loading view among the bytes that arrive. Printed: seconds from just before the
+process is made to those bytes, each run and their median, and the same for a Python that only
+prints them, which is what no program can be quicker than. Exit code 1 above the limit. The modules
+are compiled before the first run counts, as an installed program's are. Needs a POSIX system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Sequence
+from fcntl import ioctl
+
+LIMIT_S = 0.5
+WORDS = b"Choosing a model for this computer"
+PATIENCE_S = 60.0
+CHAT = ("-m", "localspec", "chat", "--offline", "--no-save")
+BARE = ("-c", f"print({WORDS.decode()!r}, flush=True); input()")
+
+
+def first_bytes_s(arguments: Sequence[str], environment: dict[str, str]) -> float:
+    """Seconds from the start of Python with ``arguments`` to ``WORDS`` on its terminal. Raises
+    TimeoutError when they do not come."""
+    ours, theirs = pty.openpty()
+    try:
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 34, 110, 0, 0))
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            return _wait_for(WORDS, ours) - started
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def _wait_for(words: bytes, terminal: int) -> float:
+    """When ``words`` had arrived, on the clock ``time.perf_counter``."""
+    seen, end = b"", time.perf_counter() + PATIENCE_S
+    while (left := end - time.perf_counter()) > 0:
+        if select.select([terminal], [], [], left)[0]:
+            seen += os.read(terminal, 1 << 16)
+            now = time.perf_counter()
+            if words in seen:
+                return now
+    raise TimeoutError(f"no picture came within {PATIENCE_S:.0f} s: {seen[-500:]!r}")
+
+
+def measure(n_runs: int) -> int:
+    """Run it, print the figures, return the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "LOCALSPEC_HOME": folder,
+            "PYTHONPYCACHEPREFIX": os.path.join(folder, "pycache"),
+        }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        first_bytes_s(CHAT, environment)
+        chats, bares = [], []
+        for _ in range(n_runs):
+            bares.append(first_bytes_s(BARE, environment))
+            chats.append(first_bytes_s(CHAT, environment))
+    for name, runs in (("python alone", bares), ("localspec chat", chats)):
+        print(f"{name}: {', '.join(f'{run:.3f}' for run in runs)} s")
+    median = statistics.median(chats)
+    print(f"first frame after {median:.3f} s (python alone {statistics.median(bares):.3f} s)")
+    return int(median > LIMIT_S)
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=9)
+    return measure(max(1, parser.parse_args().runs))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
