@@ -1,11 +1,15 @@
-"""A program that writes an answer word by word until it is killed; run by test_sessions_crash.
+"""A program that writes a chat until it is killed; run by test_sessions_crash.
 
-For each word it logs the monotonic clock before and after the call that may save it.
+Question, answer word by word, next question; every third answer is thrown away and written again.
+Each line of its log is written when the call that it names has come back:
+
+    chat ID | turn ROLE ID | word N TIME | end ID N | cut ID
 """
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -13,21 +17,42 @@ from pathlib import Path
 from localspec.sessions import Chats
 
 
-def main(path: str, interval_s: float) -> None:
+def log(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def text(n_words: int) -> str:
+    """What an answer of ``n_words`` says."""
+    return "".join(f"word{n} " for n in range(n_words))
+
+
+def write_answer(chats: Chats, chat: str, n_words: int) -> int:
+    turn = chats.add_turn(chat, "assistant", "", state="partial")
+    log("turn", "assistant", turn)
+    for n in range(1, n_words + 1):
+        chats.update_partial(turn, text(n))
+        log("word", n, time.monotonic())
+        time.sleep(0.001)
+    chats.finish_turn(turn, text(n_words), numbers={"n_tokens": n_words})
+    log("end", turn, n_words)
+    return turn
+
+
+def main(path: str, interval_s: float, seed: int) -> None:
     chats = Chats.open(Path(path), interval_s=interval_s)
     chat = chats.new(model="m")
-    chats.add_turn(chat, "user", "go")
-    turn = chats.add_turn(chat, "assistant", "", state="partial")
-    os.write(1, f"{chat} {turn}\n".encode())
-    text, n = "", 0
+    log("chat", chat)
+    lengths = random.Random(seed)
+    n = 0
     while True:
-        text += f"word{n} "
-        before = time.monotonic()
-        chats.update_partial(turn, text)
-        os.write(1, f"{n} {before!r} {time.monotonic()!r}\n".encode())
         n += 1
-        time.sleep(0.001)
+        log("turn", "user", chats.add_turn(chat, "user", f"question {n}"))
+        turn = write_answer(chats, chat, lengths.randint(1, 40))
+        if n % 3 == 0:
+            chats.delete_turns_from(chat, turn)
+            log("cut", turn)
+            write_answer(chats, chat, lengths.randint(1, 40))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
