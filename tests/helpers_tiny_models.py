@@ -97,8 +97,13 @@ def base(n_layer: int, n_ctx: int = 4096) -> dict[str, Any]:
     }
 
 
-def write_mamba(path: Path, *, seed: int = 0, n_layer: int = 2, n_vocab: int = 0) -> Path:
-    """All layers recurrent; llama.cpp keeps no snapshots for it (n_rs_seq is clamped to 0)."""
+def write_mamba(
+    path: Path, *, seed: int = 0, n_layer: int = 2, n_vocab: int = 0, noise: float | None = None
+) -> Path:
+    """All layers recurrent; llama.cpp keeps no snapshots for it (n_rs_seq is clamped to 0).
+
+    ``noise``, here and below: see ``counting``; None for a model that does not count.
+    """
     weights, inner, state, rank = Weights(seed), 2 * N_EMBD, 8, 4
     metadata = {
         "block_count": n_layer,
@@ -130,10 +135,11 @@ def write_mamba(path: Path, *, seed: int = 0, n_layer: int = 2, n_vocab: int = 0
             f"{at}ssm_d": ones(inner),
             f"{at}ssm_out.weight": 2 * weights.matrix(N_EMBD, inner),
         }
+    tensors = _counting(tensors, n_layer, n_vocab, noise)
     return write_model(path, "mamba", metadata, tensors, n_vocab=n_vocab)
 
 
-def write_lfm2(path: Path, *, seed: int = 0, n_vocab: int = 0) -> Path:
+def write_lfm2(path: Path, *, seed: int = 0, n_vocab: int = 0, noise: float | None = None) -> Path:
     """Hybrid: two short convolutions and two attention layers; llama.cpp keeps snapshots."""
     weights = Weights(seed)
     heads_kv = [0, 2, 0, 2]
@@ -159,10 +165,18 @@ def write_lfm2(path: Path, *, seed: int = 0, n_vocab: int = 0) -> Path:
                 f"{at}shortconv.in_proj.weight": weights.matrix(3 * N_EMBD, N_EMBD),
                 f"{at}shortconv.out_proj.weight": 2 * weights.matrix(N_EMBD, N_EMBD),
             }
+    tensors = _counting(tensors, len(heads_kv), n_vocab, noise)
     return write_model(path, "lfm2", metadata, tensors, n_vocab=n_vocab)
 
 
-def write_gemma3(path: Path, *, window: int = 32, seed: int = 0, n_vocab: int = 0) -> Path:
+def write_gemma3(
+    path: Path,
+    *,
+    window: int = 32,
+    seed: int = 0,
+    n_vocab: int = 0,
+    noise: float | None = None,
+) -> Path:
     """Attention with a sliding window in five of six layers."""
     weights, n_layer = Weights(seed), 6
     metadata = base(n_layer) | {
@@ -179,6 +193,10 @@ def write_gemma3(path: Path, *, window: int = 32, seed: int = 0, n_vocab: int = 
         names = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
         tensors |= {f"{at}{name}.weight": ones() for name in names}
         tensors |= _attention(weights, at, N_EMBD) | weights.ffn(at)
+        if noise is not None:  # what a layer adds is normalised last: here it is scaled
+            after = ("post_attention_norm", "post_ffw_norm")
+            tensors |= {f"{at}{name}.weight": noise * ones() for name in after}
+    tensors = _counting(tensors, n_layer, n_vocab, None if noise is None else 1.0)
     return write_model(path, "gemma3", metadata, tensors, n_vocab=n_vocab)
 
 
@@ -310,13 +328,22 @@ def counting(
     follows[1 : n_vocab - 2], follows[0] = table[: n_vocab - 3], table[n_vocab - 3]
     changed["output.weight"] = gain * follows
     for name, value in tensors.items():
-        if name.endswith(("ssm_out.weight", "attn_output.weight", "ffn_down.weight")):
+        if name.endswith(_LAST):
             is_head = int(name.split(".")[1]) >= n_layer
             changed[name] = (0.0 if is_head else noise) * value
     for head in range(n_heads_mtp):
         both = np.hstack([by_token * np.eye(N_EMBD, dtype=np.float32), by_state * turn])
         changed[f"blk.{n_layer + head}.nextn.eh_proj.weight"] = both.astype(np.float32)
     return changed
+
+
+_LAST = ("ssm_out.weight", "attn_output.weight", "ffn_down.weight", "shortconv.out_proj.weight")
+
+
+def _counting(tensors: Tensors, n_layer: int, n_vocab: int, noise: float | None) -> Tensors:
+    if noise is None:
+        return tensors
+    return counting(tensors, n_layer, 0, n_vocab=size_of(n_vocab), noise=noise)
 
 
 def write_counting_qwen35(
