@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localspec.budget import Budget
-from localspec.catalog import Catalog, Pair
+from localspec.catalog import Catalog, Pair, short_name
 from localspec.config import Config
 from localspec.errors import (
     LocalspecError,
@@ -142,6 +142,8 @@ def _select(
                 hint="Leave one of them out.",
             )
         draft = find_model(config.draft, catalog, store)
+        if isinstance(draft, Pair) and config.draft.lower() == short_name(draft.target):
+            draft = draft.target  # the pair is only called like its target
         if isinstance(draft, Pair):
             raise UsageError(
                 f'--draft needs one model, and "{label(config.draft)}" is a pair',

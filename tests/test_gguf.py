@@ -207,18 +207,20 @@ def test_a_file_that_needs_several_reads(tmp_path):
     ],
 )
 def test_what_is_not_a_gguf_is_named(tmp_path, content, says):
+    """F30: a web page, a pointer or nothing, saved under a model's name."""
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
-    with pytest.raises(ModelFileError) as caught:  # F30
+    with pytest.raises(ModelFileError) as caught:
         read_header(path)
     assert caught.value.message.startswith(f"{path} {says.removesuffix('.')}")
     assert caught.value.hint
 
 
 def test_a_cut_file_tells_both_sizes(tiny):
+    """F30: a download that stopped in the middle of the weights."""
     whole = tiny.stat().st_size
     os.truncate(tiny, int(whole * 0.6))
-    with pytest.raises(ModelFileError) as caught:  # F30
+    with pytest.raises(ModelFileError) as caught:
         read_header(tiny)
     assert f"is cut: it has {int(whole * 0.6)} bytes" in caught.value.message
     assert f"of {whole} (" in caught.value.message

@@ -66,7 +66,8 @@ def test_the_same_vocabulary_needs_no_mapping(make):
 
 
 def test_padding_rows_of_the_target_are_near(make):
-    match = compare(make(pad(128)), make())  # F01
+    """F01: a pair must not be refused because one vocabulary is padded."""
+    match = compare(make(pad(128)), make())
     assert match.verdict == "near"
     assert match.reason == (
         "The same tokens, but the target has 128 padding rows more at the end; "
@@ -100,7 +101,8 @@ def test_padding_rows_that_both_have_are_never_drafted_either(make):
 
 
 def test_one_ordinary_token_that_differs_under_padding_is_refused(make):
-    match = compare(make(pad(128)), make(put(300, "other")))  # F01, second fixture
+    """F01: padding excuses nothing else."""
+    match = compare(make(pad(128)), make(put(300, "other")))
     assert match.verdict == "different"
     assert match.reason == (
         'Their vocabularies differ: token 300 is "word42" in the target and "other" in the draft.'
@@ -109,16 +111,19 @@ def test_one_ordinary_token_that_differs_under_padding_is_refused(make):
 
 
 def test_one_low_ordinary_token_is_enough(make):
-    match = compare(make(), make(put(5, "<2mass>")))  # F02 (a)
+    """F02: the same family and size, and still one other token."""
+    match = compare(make(), make(put(5, "<2mass>")))
     assert not match.usable
     assert 'token 5 is "ą" in the target and "<2mass>" in the draft' in match.reason
 
 
 def test_other_tokens_of_the_same_number_are_refused(make):
+    """F02: as many tokens, all of them others."""
+
     def reverse(tokens, _types, _meta):
         tokens[258:] = tokens[:257:-1]
 
-    match = compare(make(), make(reverse))  # F02 (b)
+    match = compare(make(), make(reverse))
     assert not match.usable
     assert match.n_differences == 100
     assert "(and 99 more differ)" in match.reason
@@ -155,7 +160,8 @@ def test_other_tokens_of_the_same_number_are_refused(make):
     ],
 )
 def test_the_same_tokens_in_other_roles_are_refused(make, change, reason):
-    match = compare(make(), make(change))  # F02 (c)
+    """F02: the same tokens, but others begin or end a text."""
+    match = compare(make(), make(change))
     assert match.verdict == "different"
     assert match.reason == reason
 

@@ -148,6 +148,7 @@ def _plan(
         settings=attempt.settings,
         draft=option.draft.name if option.draft else "",
         draft_settings=attempt.draft_settings,
+        draft_match=option.draft.match if option.draft else "",
     )
 
 
@@ -318,7 +319,10 @@ def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Bu
     head = head[0].upper() + head[1:]
     passed = next((step for step in steps if step.verdict in _PASSED_OVER), None)
     if passed is not None:
-        return f"{head}: {_sentence(passed)}."
+        usable = [draft for draft in request.drafts if not draft.unusable]
+        given_up = option.mode != "draft" and passed.verdict == "too large" and len(usable) > 1
+        also = "; no smaller draft fits either" if given_up else ""
+        return f"{head}: {_sentence(passed)}{also}."
     if option.mode == "draft":
         return f"{head}: everything fits."
     if request.mode == option.mode:

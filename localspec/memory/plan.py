@@ -67,7 +67,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The outcome. ``reason`` is one sentence for the user. ``settings`` and ``draft_settings`` are
-    those to load the models with; ``draft`` is the name of the chosen one, or empty."""
+    those to load the models with; ``draft`` is the name of the chosen one, or empty;
+    ``draft_match``: how its vocabulary goes with the target's, a few words."""
 
     mode: Mode
     reason: str
@@ -78,6 +79,7 @@ class Plan:
     settings: Settings
     draft: str = ""
     draft_settings: Settings | None = None
+    draft_match: str = ""
 
     @property
     def step(self) -> str:
@@ -100,6 +102,7 @@ class Plan:
             "reason": self.reason,
             "target": self.target,
             "draft": self.draft or None,
+            "draft_match": self.draft_match or None,
             "n_ctx": self.settings.n_ctx,
             "draft_n_ctx": self.draft_settings.n_ctx if self.draft_settings else None,
             "n_gpu_layers": self.settings.n_gpu_layers,

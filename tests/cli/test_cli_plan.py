@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers_gguf import write_tiny_llama
-from helpers_machines import FakeDevice, cores, cuda, linux
+from helpers_machines import GIB, MIB, FakeDevice, container_v2, cores, cuda, linux
 
 from localspec import hardware
 from localspec.__main__ import main
@@ -112,3 +112,113 @@ def test_nonsense_is_answered_in_one_sentence(
     found, out, err = plan(capsys, *args)
     assert (found, out) == (code, "")
     assert sentence in err.splitlines()[0]
+
+
+def test_a_smaller_draft_is_a_step_with_its_verdict(
+    capsys: pytest.CaptureFixture[str], machine: Become
+) -> None:
+    pair = "qwen2.5-coder-32b+3b"
+    names = [f"draft qwen2.5-coder-{size}-q4_k_m on the CPU" for size in ("3b", "1.5b", "0.5b")]
+    machine(60)
+    code, out, _ = online(capsys, pair)
+    assert code == 0
+    assert [line.split()[-2:] for line in out.splitlines() if "coder-1.5b" in line] == [
+        ["not", "needed"]
+    ]
+    first = json.loads(online(capsys, pair, "--json")[1])["devices"][0]["needed_bytes"]
+    machine((first - 1) / 2**30)
+    code, out, err = online(capsys, pair)
+    assert (code, err) == (0, "")
+    rows = [line for line in out.splitlines() if line.startswith("draft ")]
+    assert [row.startswith(name) for row, name in zip(rows, names, strict=True)] == [True] * 3
+    assert [row[len(names[0]) + 2 :].split("  ")[0] for row in rows] == [
+        "too large", "chosen", "not needed",
+    ]  # fmt: skip
+    assert f"Mode draft: Draft {names[1].removeprefix('draft ')}: {names[0]} needs " in out
+    value = json.loads(online(capsys, pair, "--json")[1])
+    assert value["draft"] == "qwen2.5-coder-1.5b-q4_k_m"
+    assert value["draft_match"] == "its vocabulary is compared when it is here"
+    assert [(step["name"], step["verdict"]) for step in value["steps"][:3]] == [
+        (names[0], "too large"), (names[1], "chosen"), (names[2], "not needed"),
+    ]  # fmt: skip
+
+
+def online(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """As if the files could be downloaded; only headers would be asked for, and nobody answers."""
+    code = main(["plan", "--source", "mirror", *args])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+HTML = b"<!doctype html><html>" + b"x" * 2000
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3000\n"
+
+
+@pytest.mark.parametrize("role", ["target", "draft"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (HTML, "is a web page, not a model file."),
+        (POINTER, "is a Git LFS pointer, not the model file itself"),
+        (b"", "is empty."),
+        (None, "is cut: it has "),
+    ],
+    ids=["web page", "pointer", "empty", "cut"],
+)
+def test_of_a_file_that_is_no_whole_model_nothing_is_estimated(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    role: str,
+    content: bytes | None,
+    says: str,
+) -> None:
+    """F30: what was saved under a model's name is no model, or only its beginning."""
+    good = write_tiny_llama(tmp_path / "good.gguf")
+    bad = tmp_path / "bad.gguf"
+    data = good.read_bytes()
+    bad.write_bytes(data[: len(data) * 6 // 10] if content is None else content)
+    args = [str(bad)] if role == "target" else [str(good), "-md", str(bad)]
+    code, out, err = plan(capsys, *args)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"localspec: {bad} {says}")
+    assert len(err.splitlines()) == 2, "the sentence and what to do"
+
+
+def test_a_cpu_only_build_counts_the_computer_s_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """F39: there is a card, and this build cannot use it: layers asked for there are no silent
+    wish, and its memory is not counted."""
+    card = {"/proc/driver/nvidia/gpus/0/information": "Model: RTX 4060\n"}
+    probe = linux(tmp_path / "pc", 16, 8, cores(4) | card)
+    found = hardware.detect([], probe)
+    monkeypatch.setattr("localspec.opening.detect", lambda _: found)
+    code, out, err = plan(capsys, PAIR, "--json")
+    value = json.loads(out)
+    assert (code, value["profile"], value["n_gpu_layers"]) == (0, "cpu", 0)
+    assert [device["name"] for device in value["devices"]] == ["CPU"]
+    code, out, err = plan(capsys, PAIR, "-ngl", "all")
+    assert (code, out) == (4, "")
+    sentence, hint = err.splitlines()
+    assert sentence == (
+        "localspec: all layers on a graphics processor are asked for (from --n-gpu-layers), and "
+        "llama.cpp finds none here."
+    )
+    assert "CMAKE_ARGS=-DGGML_CUDA=on" in hint
+
+
+def test_in_a_container_its_limits_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """F18: 2 GiB and 2 CPUs on a large host; the host's numbers would end in a kill."""
+    files = container_v2(str(2 * GIB), 512 * MIB, 256 * MIB, "200000 100000")
+    found = hardware.detect([], linux(tmp_path / "pod", 256, 200, cores(64, smt=2) | files))
+    monkeypatch.setattr("localspec.opening.detect", lambda _: found)
+    code, out, _ = plan(capsys, "qwen2.5-coder-0.5b", "--json")
+    value = json.loads(out)
+    assert (code, value["n_threads"], value["mode"]) == (0, 2, "lookup")
+    assert value["devices"][0]["free_bytes"] == 2 * GIB - 256 * MIB
+    assert value["devices"][0]["source"] == "memory.max of this container, minus what is in use"
+    code, _, err = plan(capsys, "qwen2.5-coder-7b")
+    assert code == 4
+    assert "more than the 1.75 GiB available (memory.max of this container" in err

@@ -77,6 +77,7 @@ def test_other_systems_use_psutil_s_numbers() -> None:
 def test_metal_s_working_set(
     tmp_path: Path, total: int, wired: int, expected: int, source: str
 ) -> None:
+    """Of unified memory the graphics processor may hold only a part: all of it is no budget."""
     probe = mac(tmp_path, total, total / 2, 4, 4, "Apple M2", wired)
     unified = detect_unified(probe, detect_ram(probe))
     assert unified is not None

@@ -135,7 +135,11 @@ def test_lookup_when_no_draft_fits_with_the_reason():
     plan = choose_plan(REQUEST, Budget((cpu(6),)))
     assert (plan.mode, plan.draft, plan.draft_settings) == ("lookup", "", None)
     assert plan.reason.startswith("Lookup: draft small on the CPU needs ")
-    assert plan.reason.endswith("more than the 6.00 GiB available (free memory).")
+    assert plan.reason.endswith(
+        "more than the 6.00 GiB available (free memory); no smaller draft fits either."
+    )
+    alone = choose_plan(replace(REQUEST, drafts=(DRAFT,)), Budget((cpu(6),)))
+    assert alone.reason.endswith("more than the 6.00 GiB available (free memory).")
     assert ("a Q8_0 cache", "not allowed") in verdicts(plan)
 
 
