@@ -136,12 +136,12 @@ def line(run: Run) -> str:
 
 
 def schemas(session: Session, options: argparse.Namespace) -> int:
-    """Every schema in every mode; returns how many finished answers do not validate."""
-    n_bad = 0
+    """Every schema in every mode; returns how many answers do not validate, cut ones included."""
+    n_bad = n_all = 0
     for case in json.loads(SCHEMAS.read_text(encoding="utf-8")):
         grammar = from_json_schema(json.dumps(case["schema"]))
         for mode in ("off", *options.modes):
-            for temperature in (0.0, 0.8):
+            for temperature in options.temps:
                 session.set_mode(mode, FIXED_LENGTH[mode])
                 sampling = Sampling(temperature=temperature, seed=5, grammar=grammar)
                 text, end = "", ""
@@ -151,10 +151,15 @@ def schemas(session: Session, options: argparse.Namespace) -> int:
                         text += event.text
                     if isinstance(event, Finished):
                         end = event.detail
-                ok = end != "end of text" or valid(json.loads(text), case["schema"])
-                n_bad += not ok
-                verdict = "valid" if ok and end == "end of text" else "cut" if ok else "INVALID"
-                print(f"{case['id']:18} {mode:7} {temperature:.1f} {verdict:8} {text[:80]!r}")
+                if end != "end of text":
+                    verdict = "cut"
+                else:
+                    verdict = "valid" if valid(json.loads(text), case["schema"]) else "INVALID"
+                n_bad += verdict != "valid"
+                n_all += 1
+                line = f"{case['id']:18} {mode:7} {temperature:.1f} {verdict:8} {text[:80]!r}"
+                print(line, flush=True)
+    print(f"{n_all - n_bad} of {n_all} answers validate")
     return n_bad
 
 
@@ -185,6 +190,7 @@ def main() -> int:
     parser.add_argument("--settings", nargs="+", default=["exact"], choices=["exact", "default"])
     parser.add_argument("--ctx-size", type=int, default=2048)
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--temps", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--schemas", action="store_true", help="the JSON schemas instead")
     parser.add_argument("--json", type=Path, help="write all runs to a file")
     options = parser.parse_args()
