@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -84,6 +85,8 @@ def _chat(
     *,
     saves: bool,
 ) -> int:
+    # Nothing that is made until the first picture becomes garbage; the view turns this on again.
+    gc.disable()
     from localspec import paths
     from localspec.tui.app import QUIT_S, ChatApp
     from localspec.tui.settings import Settings

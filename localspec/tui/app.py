@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -15,10 +16,10 @@ from localspec.errors import LocalspecError
 from localspec.terminal import label
 from localspec.tui import commands
 from localspec.tui.acting import Acting
-from localspec.tui.themes import DARK, LIGHT
 from localspec.tui.told import Open
 from localspec.tui.widgets.conversation import ConversationView
 from localspec.tui.widgets.dialogs import Confirm, Line
+from localspec.tui.widgets.markdown import prepare
 from localspec.tui.widgets.message import MessageView
 from localspec.tui.widgets.prompt import Completions, Prompt
 from localspec.tui.widgets.sidebar import Sidebar
@@ -47,8 +48,6 @@ class ChatApp(Acting):
     ]
 
     def on_mount(self) -> None:
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
         self.choose_theme()
         self.view.is_coloured = self.settings.config.colour_tokens
         self.n_columns = self.size.width
@@ -60,12 +59,17 @@ class ChatApp(Acting):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        # What there is now stays until the end: to look through it for garbage again and again
+        # would hold up the keys.
+        gc.freeze()
+        gc.enable()
         self.inference.start()
         self.inference.put(Open(self.settings.config))
         self.run_worker(self._prepare(), exit_on_error=False)
 
     async def _prepare(self) -> None:
         """What can wait until the first picture is on the screen."""
+        await self.in_thread(prepare)
         if self.resume is not None:
             await self.open_chat(self.resume)
         self.history = [*await self.in_thread(self.keeper.questions), *self.history]

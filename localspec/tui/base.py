@@ -20,7 +20,7 @@ from localspec.tui.inference import Inference, Outbox
 from localspec.tui.keeper import Keeper
 from localspec.tui.settings import Settings
 from localspec.tui.terminalio import Terminal
-from localspec.tui.themes import DARK, THEMES
+from localspec.tui.themes import DARK, LIGHT, THEMES
 from localspec.tui.told import Opener, StatusLike
 from localspec.tui.turns import Conversation, Turn
 from localspec.tui.widgets.conversation import ConversationView
@@ -91,6 +91,7 @@ class ChatBase(App[int]):
         self.n_columns = 0
         self.prompt_rate: float | None = None
         """Prompt tokens per second, as last measured."""
+        self._begin_with_theme()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not know them."""
@@ -160,14 +161,26 @@ class ChatBase(App[int]):
 
     # -- drawing ----------------------------------------------------------------------------------
 
-    def choose_theme(self) -> None:
-        """The theme of the settings; an unknown one is said and left."""
+    def _wanted_theme(self) -> str:
+        """The theme of the settings, ours where there is no such theme."""
         name = self.settings.config.theme or DARK.name
         name = THEMES[name].name if name in THEMES else name
-        if name in self.available_themes:
-            self.theme = name
-        else:
-            self.theme = DARK.name
+        return name if name in self.available_themes else DARK.name
+
+    def _begin_with_theme(self) -> None:
+        """Before the first picture, and without the watcher: it would work out all styles twice."""
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        self.set_reactive(App.theme, self._wanted_theme())
+        self.set_class(self.current_theme.dark, "-dark-mode", update=False)
+        self.set_class(not self.current_theme.dark, "-light-mode", update=False)
+        self.stylesheet.set_variables(self.get_css_variables())
+
+    def choose_theme(self) -> None:
+        """The theme of the settings; an unknown one is said and left."""
+        name = self.settings.config.theme
+        self.theme = self._wanted_theme()
+        if name and name not in THEMES and name not in self.available_themes:
             self.say(f'There is no theme "{name}". Try /set theme dark or light.', "warning")
 
     def lay_out(self) -> None:

@@ -8,6 +8,7 @@ import sys
 
 HEAVY = {
     "llama_cpp", "numpy", "jinja2", "huggingface_hub", "httpx", "psutil",
+    "markdown_it", "pygments", "localspec.tui.markdown",
     "localspec.opening", "localspec.session", "localspec.catalog",
 }  # fmt: skip
 CODE = """

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 from helpers_tui import until
+from textual.pilot import Pilot
+from textual.strip import Strip
+from textual.widget import Widget
 
 from bench.soak_chat import report, soak_app
 from localspec.tui.widgets import conversation
 
 MOUNTED = 10
+N_WORDS = 60
+N_TURNS = 12
 
 
 async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +42,44 @@ async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> No
         await app.view.more()
         assert len(app.view.views) == 2 * n_turns
     assert app.inference.quit(20.0)
+
+
+async def test_nothing_stays_of_a_turn_that_left_the_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation, "MOUNTED", 4)
+    app = soak_app(N_WORDS, 0.0)
+    app.pace_s = 0.005
+
+    async def turns(pilot: Pilot[int], n: int) -> None:
+        for _ in range(n):
+            await app.send("Go on")
+            await until(pilot, lambda: app.is_idle)
+        gc.collect()
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        await turns(pilot, 4)
+        tracemalloc.start()
+        try:
+            await turns(pilot, 4)  # all that is on the screen was made since
+            n_widgets, n_strips = n_objects(Widget), n_objects(Strip)
+            n_bytes = tracemalloc.get_traced_memory()[0]
+            await turns(pilot, N_TURNS)
+            n_grown = tracemalloc.get_traced_memory()[0] - n_bytes
+        finally:
+            tracemalloc.stop()
+        # All widgets that exist: those that were removed but are still held by something too.
+        assert n_objects(Widget) <= n_widgets + 8
+        assert n_objects(Strip) <= n_strips + 300
+        # The words with their origins and numbers, and what Textual remembers of a thousand widgets.
+        assert n_grown / N_TURNS < 48 << 10
+    assert app.inference.quit(20.0)
+
+
+def n_objects(kind: type) -> int:
+    """How many objects of ``kind`` are alive."""
+    return sum(isinstance(found, kind) for found in gc.get_objects())
 
 
 def test_the_report_fails_beyond_its_limits() -> None:

@@ -7,9 +7,21 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.tui.markdown import render
 
 _SIDES = 3  # cells left and right of the text
+
+
+def render(text: str, width: int) -> Content:
+    """``localspec.tui.markdown.render``. The parser and the highlighter are imported when something
+    is drawn, or ``prepare`` was called: the first picture of the chat needs neither."""
+    from localspec.tui import markdown  # noqa: PLC0415
+
+    return markdown.render(text, width)
+
+
+def prepare() -> None:
+    """Have everything imported that ``render`` needs, code in colours included."""
+    render("```python\nx\n```", 80)
 
 
 class MarkdownPart(Static):
