@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.replay.curves import Curve
-from bench.replay.traces import MAX_TOKENS, Trace
-from localspec.spec.drafter import Draft, Measured, More, Offer, Pacer
+from bench.replay.traces import MAX_TOKENS, UNKNOWN, Trace
+from localspec.spec.drafter import Draft, Hindsight, Measured, More, Offer, Pacer
 from localspec.spec.events import PLAIN
 from localspec.spec.lookup import Lookup
 
@@ -91,6 +91,33 @@ class RecordedModel:
         self._cached = min(self._cached, self._n_prompt + n_tokens)
 
 
+class RecordedCopies:
+    """Lookup, whose finds depend only on the text: looked up once for each trace."""
+
+    name = Lookup.name
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._at = 0
+
+    def offer(self) -> Offer | None:
+        """The length of the match as evidence; None when nothing matches."""
+        length = self._trace.matches[self._at][0]
+        return Offer(self.name, length) if length else None
+
+    def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:  # noqa: ARG002
+        """``limit`` copied tokens; what is wrong of them is certainly wrong."""
+        right = min(limit, self._trace.matches[self._at][1])
+        tokens = self._trace.out[self._at : self._at + right] + [UNKNOWN] * (limit - right)
+        return Draft(tokens, [1.0] * limit)
+
+    def commit(self, n_tokens: int) -> list[Hindsight]:
+        """``n_tokens`` more are committed; at which of them a copy would have begun, and how well."""
+        places = self._trace.matches[self._at : self._at + n_tokens]
+        self._at += n_tokens
+        return [Hindsight(self.name, length, right > 0) for length, right in places if length]
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """``cost``: plain decodes that the answer took; plain decoding takes ``n_plain``."""
@@ -110,14 +137,13 @@ class Result:
 def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
     """One answer. The first token comes from the prompt pass; true costs count, seen ones teach."""
     clock = Clock(seed)
-    lookup = Lookup()
-    lookup.begin(trace.prompt)
+    lookup = RecordedCopies(trace)
     model = RecordedModel(trace, curve, clock)
     n_prompt = len(trace.prompt)
     pacer.begin(n_prompt, n_prompt, clock.show(curve.target(n_prompt)), trace.temperature)
-    drafters: dict[str, Lookup | RecordedModel] = {lookup.name: lookup, model.name: model}
+    drafters: dict[str, RecordedCopies | RecordedModel] = {lookup.name: lookup, model.name: model}
     out, at = trace.out, 1
-    lookup.commit(out[:1])
+    lookup.commit(1)
     model.committed(1)
     n_steps = n_verified = n_accepted = 0
     while at < len(out):
@@ -128,9 +154,11 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
             evidence = next(o.evidence for o in offers if o.drafter == choice.drafter)
             drafter = drafters[choice.drafter]
             draft = drafter.propose(choice.n, pacer.more, lambda: False)
-            costs = drafter.costs() if choice.drafter == MODEL else costs
+            costs = model.costs() if choice.drafter == MODEL else costs
         n_drafted = len(draft.tokens)
-        draft.cut(pacer.n_to_verify(draft))
+        if choice.drafter != MODEL or trace.temperature == 0:
+            # As in the engine: what was drawn is verified whole, or the text would be biased.
+            draft.cut(pacer.n_to_verify(draft))
         verify_s = clock.spend(curve.target(len(draft.tokens) + 1))
         right = 0
         while (
@@ -140,7 +168,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
         ):
             right += 1
         emitted = out[at : at + right + 1]
-        hindsight = lookup.commit(emitted)
+        hindsight = lookup.commit(len(emitted))
         at += len(emitted)
         model.committed(at)
         pacer.learn(

@@ -11,11 +11,19 @@ PRIOR_WEIGHT = 16.0
 DECAY = 0.98
 """What was seen counts for this much less with each new observation (about the last fifty)."""
 
+PROMISE_WEIGHT = 12.0
+PROMISE_DECAY = 0.9
+
 MIN_SURVIVAL = 0.03
 """Copies are not drawn out further than this chance of being right to the end."""
 
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
+VERY_SURE = 0.97
+N_STATES = 3
+STATE_PRIORS = (0.44, 0.62, 0.86)
+STATE_WEIGHT = 8.0
+STALE = 3
 TRUST_WEIGHT = 6.0
 SHAPE_WEIGHT = 24.0
 FORGET_AFTER = 256
@@ -31,6 +39,7 @@ class CopyAcceptance:
     def __init__(self) -> None:
         self._right = [0.0] * len(CLASS_STARTS)
         self._seen = [0.0] * len(CLASS_STARTS)
+        self._promised, self._delivered = PROMISE_WEIGHT, PROMISE_WEIGHT
 
     def observe(self, evidence: int, hit: bool) -> None:
         """With a match of this length the next token would have been right or wrong."""
@@ -47,11 +56,17 @@ class CopyAcceptance:
         """survival[i]: the chance that the first i + 1 copied tokens are all right; up to ``n``
         tokens, or until the chance is below ``MIN_SURVIVAL``."""
         chances: list[float] = []
-        chance = 1.0
+        chance = min(1.0, self._delivered / self._promised)
         while len(chances) < n and chance >= MIN_SURVIVAL:
             chance *= self.of(evidence + len(chances))
             chances.append(chance)
         return chances
+
+    def copied(self, promised: float, delivered: int) -> None:
+        """A copy was verified of which so many tokens were expected to be right, and so many were.
+        Copies are chosen where a model is unsure, and there they are less often right, too."""
+        self._promised = self._promised * PROMISE_DECAY + promised
+        self._delivered = self._delivered * PROMISE_DECAY + delivered
 
 
 def _class_of(evidence: int) -> int:
@@ -74,8 +89,8 @@ class ModelAcceptance:
     def begin(self, temperature: float) -> None:
         """A new text. Above temperature 0 the draft's tokens are drawn."""
         self._sampled = temperature > 0
-        self._n_sure, self._n_seen = 0.0, 0.0
-        self._share_prior = 0.60 - 0.2 * min(temperature, 1.0)
+        self._n_sure, self._n_seen = [0.0] * N_STATES, [0.0] * N_STATES
+        self._state: int | None = None
         self._sure = [0.985 * SHAPE_WEIGHT, SHAPE_WEIGHT]
         self._unsure = [0.65 * SHAPE_WEIGHT / 2, SHAPE_WEIGHT / 2]
         self._idle = 0
@@ -98,8 +113,10 @@ class ModelAcceptance:
         """A token with this probability was drafted."""
         claim = self.claim(confidence)
         sure = claim >= SURE
-        self._n_sure = self._n_sure * DECAY + sure
-        self._n_seen = self._n_seen * DECAY + 1
+        if self._state is not None:
+            self._n_sure[self._state] = self._n_sure[self._state] * DECAY + sure
+            self._n_seen[self._state] = self._n_seen[self._state] * DECAY + 1
+        self._state = 0 if not sure else 1 if claim < VERY_SURE else 2
         mean = self._sure if sure else self._unsure
         mean[0] = mean[0] * DECAY + claim
         mean[1] = mean[1] * DECAY + 1
@@ -110,20 +127,39 @@ class ModelAcceptance:
         for position, confidence in enumerate(confidences[: n_accepted + 1]):
             self.claimed = self.claimed * DECAY + self.claim(confidence)
             self.accepted = self.accepted * DECAY + (position < n_accepted)
+        if confidences and n_accepted < len(confidences):
+            self._state = 0
 
     def passed(self, n_tokens: int) -> None:
         """Tokens were committed without this drafter."""
         self._idle += n_tokens
+        if self._idle > STALE:
+            self._state = None
         if self._idle >= FORGET_AFTER:
             self._idle = 0
-            self._n_sure /= 2
-            self._n_seen /= 2
+            self._n_sure = [n / 2 for n in self._n_sure]
+            self._n_seen = [n / 2 for n in self._n_seen]
+
+    def share_after(self, state: int) -> float:
+        """Expected share of sure tokens after one of this state."""
+        return (STATE_PRIORS[state] * STATE_WEIGHT + self._n_sure[state]) / (
+            STATE_WEIGHT + self._n_seen[state]
+        )
+
+    @property
+    def share_next(self) -> float:
+        """How likely the next drafted token is a sure one."""
+        if self._state is None:
+            prior = sum(STATE_PRIORS) * STATE_WEIGHT
+            return (prior + sum(self._n_sure)) / (N_STATES * STATE_WEIGHT + sum(self._n_seen))
+        return self.share_after(self._state)
 
     @property
     def share_sure(self) -> float:
-        """Expected share of sure tokens."""
-        weight = SHAPE_WEIGHT / 2
-        return (self._share_prior * weight + self._n_sure) / (weight + self._n_seen)
+        """How likely a sure token is followed by another."""
+        if self._state == 2:
+            return self.share_after(2)
+        return (self.share_after(1) + self.share_after(2)) / 2
 
     @property
     def chance_sure(self) -> float:

@@ -153,12 +153,14 @@ class TargetCosts:
         self._n_decodes = 0
         self._table: list[float] = []
         self.prompt_rate = DEFAULT_PROMPT_RATE
+        self._known_rate: float | None = None
         if learned is not None:
             for width, (value, n) in learned.widths.items():
                 if 1 < width <= MAX_WIDTH:
                     # Trusted, but moved by a few measurements: the machine may have changed.
                     self._widths[width] = Estimate(value, min(n, 8))
                     self._seen_at[width] = 0
+            self._known_rate = learned.prompt_rate
             if learned.prompt_rate is not None:
                 self.prompt_rate = learned.prompt_rate
 
@@ -184,6 +186,12 @@ class TargetCosts:
     def measured(self) -> dict[int, tuple[float, int]]:
         """width -> (cost relative to width 1, number of measurements), as in ``Learned``."""
         return {width: (e.value, e.n) for width, e in self._widths.items()}
+
+    def guess_scale(self, n_tokens: int, seconds: float) -> None:
+        """Before the first decode: what a plain one will take, from the prompt pass and from what
+        an earlier run knew of the prompt rate."""
+        if not self._recent and self._known_rate and n_tokens >= MIN_PREFILLED:
+            self._recent.append(seconds / n_tokens / self._known_rate)
 
     def prefilled(self, n_tokens: int, seconds: float) -> None:
         """The prompt pass: what a token costs in a very wide decode. Needs a known scale."""

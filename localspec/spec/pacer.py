@@ -115,18 +115,19 @@ class FixedPacer:
         return self._baseline.step_s
 
 
-PRICE_TOKENS = 32
+PRICE_TOKENS = 64
 """The price of a token is an average over about so many."""
-PRICE_FLOOR = 0.5
+PRICE_FLOOR = 0.25
 """The price lies this share of the way back towards plain decoding: a good stretch of text must not
 make all that follows look dear."""
 MARGIN = 0.03
 """Plain decoding wins unless a draft is worth this much more."""
 MODEL_PREMIUM = 0.04
 """A model's draft must be worth this much more on top."""
-MAX_MODEL_DRAFT = 16
+MAX_MODEL_DRAFT = 48
 MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
+LAG = 1.0
 """A model drafter this little behind catches up in its first decode."""
 HORIZON = 96
 """Tokens over which catching up must pay for itself."""
@@ -141,6 +142,8 @@ PROBE_AFTER = 48
 measure: the prompt rate alone may have promised too little."""
 PROBE_EVIDENCE = 4
 BASELINE_TOKENS = 256
+BASELINE_FIRST = 64
+BASELINE_CHEAP = 0.25
 """At the latest after so many tokens a plain step is taken, to see what plain decoding costs."""
 
 
@@ -202,9 +205,11 @@ class AutoPacer:
     ) -> None:
         """A new answer: what the last text taught about acceptance is forgotten, costs stay."""
         self._prefill: tuple[int, float] | None = (n_prefilled, prefill_s)
+        self._target.guess_scale(n_prefilled, prefill_s)
         self._copies: dict[str, CopyAcceptance] = {}
         for model in self._models.values():
             model.begin(temperature)
+        self._sampled = temperature > 0
         self._breaker = Breaker()
         self._rate = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
@@ -221,13 +226,16 @@ class AutoPacer:
             return Choice(PLAIN, 0, "nothing to propose here")
         if room < 1:
             return Choice(PLAIN, 0, "no room for drafted tokens")
-        if self._target.scale_s is None or self._tokens_since_plain >= BASELINE_TOKENS:
+        wait = BASELINE_TOKENS if self._n_plain else BASELINE_FIRST
+        if self._target.scale_s is None or self._tokens_since_plain >= wait:
             return Choice(PLAIN, 0, "measuring plain speed")
         if self._breaker.is_open(self._n_tokens):
             return Choice(PLAIN, 0, "paused, because drafting lost time lately")
-        choice = self._weigh(usable, room)
+        choice, gain = self._weigh(usable, room)
+        if gain < BASELINE_CHEAP and 2 * self._tokens_since_plain >= wait:
+            return Choice(PLAIN, 0, "measuring plain speed where it costs least")
         if choice.drafter in self._models:
-            self._drafted = Drafted(self._target, self._price)
+            self._drafted = Drafted(self._target, self._price, self._sampled)
             self._chosen, self._limit = choice.drafter, choice.n
         return choice
 
@@ -257,13 +265,18 @@ class AutoPacer:
         """Costs from the times, chances from what was accepted and what would have been."""
         scale = self._learn_target(measured)
         name, n_emitted = measured.drafter, measured.n_emitted
-        cost = self._target(measured.width)
+        cost, invested = self._target(measured.width), 0.0
         if name in self._models and scale:
             draft, catchup = measured.draft_s / scale, measured.catchup_s / scale
             self._drafts[name].learn(draft, measured.n_draft_decodes, catchup, measured.n_catchup)
             self._models[name].verified(measured.promised, measured.n_accepted)
             self._missed[name] = 0.0
-            cost += draft + catchup
+            cost += draft
+            invested = catchup
+        elif measured.n_verified:
+            copies = self._copy(name)
+            expected = copies.survival(measured.evidence, measured.n_verified)
+            copies.copied(sum(expected), measured.n_accepted)
         for seen in hindsight:
             if seen.drafter not in self._models:
                 self._copy(seen.drafter).observe(seen.evidence, seen.hit)
@@ -273,6 +286,7 @@ class AutoPacer:
         self._n_tokens += n_emitted
         if n_emitted > 0:
             self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
+            self._breaker.saved -= invested
             weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
             self._rate += weight * (min(1.0, cost / n_emitted) - self._rate)
 
@@ -313,14 +327,19 @@ class AutoPacer:
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())
 
-    def _weigh(self, offers: Sequence[Offer], room: int) -> Choice:
+    def _weigh(self, offers: Sequence[Offer], room: int) -> tuple[Choice, float]:
         best = Choice(PLAIN, 0, "no draft is expected to pay here")
         worth = self._price - 1 + MARGIN
         behind: list[tuple[Offer, Plan]] = []
+        lag_cost = LAG * sum(
+            self._drafts[o.drafter].lag_few.value
+            for o in offers
+            if o.drafter in self._models and o.lag <= SMALL_LAG
+        )
         for offer in offers:
             limit = min(room, offer.available)
             if offer.drafter not in self._models:
-                plan = self._plan_copy(offer, limit)
+                plan = self._plan_copy(offer, limit, lag_cost)
                 reason = f"match of {offer.evidence}"
             else:
                 plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT))
@@ -333,25 +352,27 @@ class AutoPacer:
                 best, worth = Choice(offer.drafter, plan.n, f"{reason}: {expected}"), plan.value
         for offer, plan in behind:
             if plan.n and plan.value > worth and self._catches_up(offer, plan, plan.value - worth):
-                return Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
+                best = Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
+                worth = plan.value
+                break
         if best.n == 0 and self._target.widest == 1 and self._n_plain >= PROBE_AFTER:
             for offer in offers:
                 if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
                     n = min(room, offer.available, FIRST_WIDTH - 1)
-                    return Choice(offer.drafter, n, "measuring what a wider decode costs")
-        return best
+                    return Choice(offer.drafter, n, "measuring what a wider decode costs"), 1.0
+        return best, worth - (self._price - 1)
 
-    def _plan_copy(self, offer: Offer, limit: int) -> Plan:
+    def _plan_copy(self, offer: Offer, limit: int, lag_cost: float) -> Plan:
         if offer.chances:
             survival = list(accumulate(offer.chances[:limit], operator.mul))
-            return plan_copy(survival, self._target, self._price, CALIBRATED_PREMIUM)
+            return plan_copy(survival, self._target, self._price, CALIBRATED_PREMIUM, lag_cost)
         survival = self._copy(offer.drafter).survival(offer.evidence, limit)
-        return plan_copy(survival, self._target, self._price)
+        return plan_copy(survival, self._target, self._price, lag_cost=lag_cost)
 
     def _plan_model(self, name: str, limit: int) -> Plan:
         model, costs = self._models[name], self._drafts[name]
         outlook = _outlook(model)
-        start = Drafted(self._target, self._price)
+        start = Drafted(self._target, self._price, self._sampled)
         value = start.go_on_value(outlook, costs.next.value, limit)
         value -= costs.first.value - costs.next.value + MODEL_PREMIUM
         tokens = outlook.tokens(limit)
@@ -368,7 +389,7 @@ class AutoPacer:
 
 
 def _outlook(model: ModelAcceptance) -> Outlook:
-    return Outlook(model.share_sure, model.chance_sure, model.chance_unsure)
+    return Outlook(model.share_next, model.share_sure, model.chance_sure, model.chance_unsure)
 
 
 def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:

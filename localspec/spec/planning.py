@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-COPY_PREMIUM = 0.35
+COPY_PREMIUM = 0.25
 """Share of its extra cost that a copy must earn on top: its promises are less sure."""
 
 CALIBRATED_PREMIUM = 0.15
 """The same for a copy that comes with calibrated chances."""
+
+LOOKAHEAD = 12
+"""How many drafted tokens are planned ahead; further ones would not change the next decision."""
 
 Cost = Callable[[int], float]
 """Cost of one target decode by width."""
@@ -30,7 +33,11 @@ class Plan:
 
 
 def plan_copy(
-    survival: Sequence[float], cost: Cost, price: float, premium: float = COPY_PREMIUM
+    survival: Sequence[float],
+    cost: Cost,
+    price: float,
+    premium: float = COPY_PREMIUM,
+    lag_cost: float = 0.0,
 ) -> Plan:
     """The best length of a copy whose first i + 1 tokens are right with chance survival[i].
 
@@ -42,7 +49,7 @@ def plan_copy(
     for n, chance in enumerate(survival, start=1):
         tokens += chance
         paid = cost(n + 1)
-        value = price * tokens - paid - premium * max(0.0, paid - 1)
+        value = (price - lag_cost) * tokens - paid - premium * max(0.0, paid - 1)
         if value > best.value:
             best = Plan(n, value, tokens, paid)
     return best
@@ -50,9 +57,11 @@ def plan_copy(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What to expect of a model's next tokens: the share of sure ones, and the chances that a sure
-    and an unsure one is accepted."""
+    """What to expect of a model's next tokens: how likely the very next one is sure, and any other
+    that follows a sure one (runs of sure tokens hold together), and the chances that a sure and an
+    unsure one is accepted."""
 
+    share_next: float
     share_sure: float
     chance_sure: float
     chance_unsure: float
@@ -60,19 +69,26 @@ class Outlook:
     def tokens(self, limit: int) -> float:
         """Expected tokens of a step whose draft ends at the first unsure token or at ``limit``."""
         sure = self.share_sure * self.chance_sure
-        right = sure + (1 - self.share_sure) * self.chance_unsure
-        return 1 + right * sum(sure**n for n in range(limit))
+        later = sure + (1 - self.share_sure) * self.chance_unsure
+        first = self.share_next * self.chance_sure
+        tokens = 1 + first + (1 - self.share_next) * self.chance_unsure
+        for _ in range(limit - 1):
+            tokens += first * later
+            first *= sure
+        return tokens
 
 
 @dataclass(slots=True)
 class Drafted:
     """A model's draft as it grows: what it is worth to stop now, or to go on.
 
-    Stopping means to verify the best number of tokens drafted so far, which may be none.
+    Stopping means to verify the best number of tokens drafted so far, which may be none; or all of
+    them where they were drawn (``whole``).
     """
 
     cost: Cost
     price: float
+    whole: bool = False
     survival: float = 1.0
     tokens: float = 1.0
     n: int = 0
@@ -88,7 +104,7 @@ class Drafted:
         self.tokens += self.survival
         self.n += 1
         value = self.price * self.tokens - self.cost(self.n + 1)
-        if value > self.stop_value:
+        if value > self.stop_value or self.whole:
             self.stop_value = value
             self.n_best = self.n
 
@@ -98,21 +114,26 @@ class Drafted:
 
         Optimal stopping by backward induction; the first unsure token ends the draft.
         """
-        steps = limit - self.n
+        steps = min(limit - self.n, LOOKAHEAD)
         if steps < 1:
             return float("-inf")
         p_sure, p_unsure, share = outlook.chance_sure, outlook.chance_unsure, outlook.share_sure
-        stops = [self.stop_value]  # after j more sure tokens
-        unsure = []  # when the next token after j more sure ones is unsure
-        survival, tokens = self.survival, self.tokens
-        for j in range(1, steps + 1):
-            paid = self.cost(self.n + j + 1)
-            unsure.append(max(stops[-1], self.price * (tokens + survival * p_unsure) - paid))
+        price, survival, tokens, stop = self.price, self.survival, self.tokens, self.stop_value
+        stops, unsure = [stop], []  # after j more sure tokens; when the one after them is unsure
+        for width in range(self.n + 2, self.n + steps + 2):
+            paid = self.cost(width)
+            value = price * (tokens + survival * p_unsure) - paid
+            unsure.append(value if value > stop or self.whole else stop)
             survival *= p_sure
             tokens += survival
-            stops.append(max(stops[-1], self.price * tokens - paid))
-        worth = stops[steps]
+            value = price * tokens - paid
+            if value > stop or self.whole:
+                stop = value
+            stops.append(stop)
+        worth = stop
         for j in range(steps - 1, 0, -1):
-            go_on = share * worth + (1 - share) * unsure[j] - decode_cost
-            worth = max(stops[j], go_on)
+            worth = share * worth + (1 - share) * unsure[j] - decode_cost
+            if stops[j] > worth:
+                worth = stops[j]
+        share = outlook.share_next
         return share * worth + (1 - share) * unsure[0] - decode_cost
