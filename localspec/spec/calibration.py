@@ -16,10 +16,10 @@ RATE_STARTS = (0.0, 0.4, 0.7, 0.9)
 """And by the share of guesses in this answer that were right lately."""
 N_CELLS = (len(RUN_STARTS) + 1) * N_VOTES * len(RATE_STARTS)
 
-_BY_RUN = (0.30, 0.50, 0.60, 0.72, 0.82, 0.90, 0.95, 0.70)
+_BY_RUN = (0.20, 0.45, 0.70, 0.80, 0.90, 0.94, 0.96, 0.85)
 _BY_VOTE = (1.0, 0.7, 1.5, 2.0)
 _MOST_BY_VOTE = (1.0, 1.0, 0.8, 0.45)
-_BY_RATE = (1.7, 1.2, 0.85, 0.5)
+_BY_RATE = (2.5, 1.4, 1.0, 0.6)
 """The first guess at a cell: the chance of being wrong with such a run, times what the votes and
 the rate make of it; and no more than what the votes leave."""
 WEIGHT = 16.0

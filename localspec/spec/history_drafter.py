@@ -27,8 +27,11 @@ MIN_CHANCE = 0.2
 """Below this chance for the first token nothing is offered,"""
 MIN_SURVIVAL = 0.02
 """and a draft ends where it is less likely than this to be right up to there."""
-RATE_PRIOR, RATE_WEIGHT = 0.6, 0.12
-"""The share of right guesses that an answer begins with, and the weight of each new guess."""
+RATE_PRIOR, RATE_SIMILAR = 0.35, 0.5
+"""The share of right guesses that an answer begins with, and how much more it is for a question
+that is the same as an earlier one."""
+RATE_WEIGHT = 0.12
+"""Of each new guess in that share."""
 
 
 class Match(NamedTuple):
@@ -165,7 +168,7 @@ class HistoryDrafter:
 
     def _read_question(self) -> None:
         """Look for a similar question; the answer to that is where the walk begins."""
-        place = most_similar(self._index, self._prompt, self._edits)
+        place, similar = most_similar(self._index, self._prompt, self._edits)
         if place:
             walk, self._start = self._walk_from(place, 0)
             before = reversed(walk.text[: walk.at])
@@ -173,7 +176,7 @@ class HistoryDrafter:
             walk.run = next((i for i, (a, b) in enumerate(pairs) if a != b), TAIL)
             for token in self._waiting:
                 walk.step(token)
-            self._walk = walk
+            self._walk, self._rate = walk, RATE_PRIOR + RATE_SIMILAR * similar
         self._prompt, self._waiting = (), []
 
     def _look(self) -> list[Guess]:

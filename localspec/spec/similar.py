@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Protocol
@@ -17,8 +18,8 @@ N_PLACES = 4
 MARK = 5
 """A question ends with what the template puts between it and the answer: about so many tokens."""
 GRAM = 4
-MIN_SIMILAR = 0.25
-"""Share of a question's short sequences that the earlier one must have too."""
+MIN_SIMILAR = 0.15
+"""Share of a question's short sequences, weighted, that the earlier one must have too."""
 
 
 class Texts(Protocol):
@@ -31,23 +32,34 @@ class Texts(Protocol):
         """The text around ``place``, and where in it that is."""
 
 
-def most_similar(texts: Texts, prompt: Sequence[int], edits: Edits) -> int:
-    """The place of the first token of the answer to the most similar earlier question; 0 when none
-    is similar. ``edits`` learns in what the questions differ."""
+def most_similar(texts: Texts, prompt: Sequence[int], edits: Edits) -> tuple[int, float]:
+    """(place of the first token of the answer to the most similar earlier question, how similar
+    that is, 0 .. 1); (0, 0.0) when none is similar. ``edits`` learns in what the questions differ.
+
+    A short sequence counts for less the more of the questions have it: what the template says is
+    in all of them.
+    """
     asked = list(prompt[-N_COMPARED:])
     wanted = _grams(asked)
-    best, answer, question = MIN_SIMILAR, 0, list[int]()
+    questions = {}
     for place in _answers(texts, asked):
         text, at = texts.around(place, N_COMPARED, 0)
-        similar = len(wanted & _grams(text[:at])) / max(1, len(wanted))
+        questions[place] = (text[:at], wanted & _grams(text[:at]))
+    n_with = Counter(gram for _, common in questions.values() for gram in common)
+    whole = sum(1 / max(1, n_with[gram]) for gram in wanted)
+    best, answer = MIN_SIMILAR, 0
+    for place, (_, common) in questions.items():
+        similar = sum(1 / n_with[gram] for gram in common) / whole
         if similar > best:
-            best, answer, question = similar, place, text[:at]
-    if answer:
-        compared = SequenceMatcher(None, question, asked, autojunk=False)
-        for what, old, old_end, new, new_end in compared.get_opcodes():
-            if what == "replace":
-                edits.learn(question[old:old_end], asked[new:new_end])
-    return answer
+            best, answer = similar, place
+    if not answer:
+        return 0, 0.0
+    question = questions[answer][0]
+    compared = SequenceMatcher(None, question, asked, autojunk=False)
+    for what, old, old_end, new, new_end in compared.get_opcodes():
+        if what == "replace":
+            edits.learn(question[old:old_end], asked[new:new_end])
+    return answer, best
 
 
 def _answers(texts: Texts, asked: Sequence[int]) -> list[int]:
