@@ -251,6 +251,13 @@ class Context:
         self.policy.stands(n_keep)
         return True
 
+    def n_to_read_again(self, n_keep: int) -> int:
+        """How many tokens are decoded again if the first ``n_keep`` are to be kept, by ``rollback``
+        or, where that is not possible, by the caller."""
+        if not 0 < n_keep < len(self._tokens):
+            return 0
+        return self.policy.n_to_read_again(n_keep)
+
     def clear(self) -> None:
         llama_cpp.llama_memory_clear(self.memory, False)
         self._tokens.clear()

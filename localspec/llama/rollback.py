@@ -76,6 +76,11 @@ class Policy:
         """
         return self._cut(n_keep)
 
+    def n_to_read_again(self, n_keep: int) -> int:  # noqa: ARG002
+        """Tokens that ``rollback(n_keep)`` would decode again; ``n_keep`` where it cannot be done,
+        because all of them are to be read again then."""
+        return 0
+
     def _cut(self, n_keep: int) -> bool:
         memory = self._memory.memory
         if not llama_cpp.llama_memory_seq_rm(memory, SEQUENCE, n_keep, -1):
@@ -102,6 +107,9 @@ class Window(Policy):
     def rollback(self, n_keep: int) -> bool:
         return self.holds(n_keep) and super().rollback(n_keep)
 
+    def n_to_read_again(self, n_keep: int) -> int:
+        return 0 if self.holds(n_keep) else n_keep
+
     def holds(self, n_keep: int) -> bool:
         """Whether everything that token ``n_keep`` looks at is still there."""
         first = int(llama_cpp.llama_memory_seq_pos_min(self._memory.memory, SEQUENCE))
@@ -121,6 +129,9 @@ class Refuses(Policy):
 
     def rollback(self, n_keep: int) -> bool:  # noqa: ARG002
         return False
+
+    def n_to_read_again(self, n_keep: int) -> int:
+        return n_keep
 
 
 # -- recurrent layers --------------------------------------------------------------------------
@@ -184,6 +195,10 @@ class Checkpoint(Policy):
             return self._lost()
         return True
 
+    def n_to_read_again(self, n_keep: int) -> int:
+        start = self._saved_at
+        return n_keep - start if 0 < start <= n_keep else n_keep
+
     def _lost(self) -> bool:
         # Half-restored: whatever is there must not be used.
         llama_cpp.llama_memory_clear(self._memory.memory, False)
@@ -227,6 +242,11 @@ class Rows(Policy):
         if self._n_tokens() - n_keep <= n_left:
             return self._cut(n_keep)
         return self._wide.rollback(n_keep)
+
+    def n_to_read_again(self, n_keep: int) -> int:
+        if self._n_tokens() - n_keep <= self._n_left:
+            return 0
+        return self._wide.n_to_read_again(n_keep)
 
 
 class Recurrent(Policy):
@@ -301,6 +321,12 @@ class Recurrent(Policy):
         if self._way.rollback(n_keep):
             return True
         return self._anchor is not None and self._anchor.rollback(n_keep)
+
+    def n_to_read_again(self, n_keep: int) -> int:
+        if self._window is not None and not self._window.holds(n_keep):
+            return n_keep
+        n = self._way.n_to_read_again(n_keep)
+        return n if n < n_keep or self._anchor is None else self._anchor.n_to_read_again(n_keep)
 
 
 # -- choosing --------------------------------------------------------------------------------

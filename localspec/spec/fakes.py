@@ -87,6 +87,11 @@ class FakeDecoder:
         self._rows = []
         return True
 
+    def n_to_read_again(self, n_keep: int) -> int:
+        n_removed = len(self._tokens) - n_keep
+        too_deep = self.max_rollback is not None and n_removed > self.max_rollback
+        return n_keep if n_removed > 0 and (not self.can_roll_back or too_deep) else 0
+
     def clear(self) -> None:
         self._tokens.clear()
         self._rows = []

@@ -25,6 +25,18 @@ MAX_FAILURES = 3
 """After so many failed draft decodes in a row the drafter stays away until the next answer."""
 
 
+MERGED = 2
+"""A cache at most so far behind catches up as part of the draft."""
+
+
+class DraftDecoder(Decoder, Protocol):
+    """A decoder that knows what going back costs it."""
+
+    def n_to_read_again(self, n_keep: int) -> int:
+        """How many tokens ``rollback(n_keep)`` would have to read again, or the caller after it if
+        it cannot be done: 0 where memory is simply cut, more where a state is put back."""
+
+
 class Translation(Protocol):
     """Between the target's token ids and the draft model's (``vocab.Match`` is one)."""
 
@@ -47,7 +59,7 @@ class ModelDrafter:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: DraftDecoder,
         *,
         rng: np.random.Generator,
         n_chunk: int = 512,
@@ -92,7 +104,8 @@ class ModelDrafter:
         room = self._decoder.n_ctx - len(self._tokens) + 1
         if room < 1:
             return None
-        lag = len(self._tokens) - min(self._n_valid, len(self._tokens) - 1)
+        keep = self._n_to_keep()
+        lag = len(self._tokens) - keep + self._decoder.n_to_read_again(keep)
         return Offer(self.name, evidence=1, lag=lag, available=room)
 
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
@@ -142,20 +155,24 @@ class ModelDrafter:
                 waiting = self._own([token])
         finally:
             self._n_valid = min(len(self._decoder.tokens), len(self._tokens))
-            # Taking back what was rejected may cost a decode; with nothing to read it is drafting.
             catching_up = caught_up - started if n_caught else 0.0
             drafting = self._clock() - started - catching_up
             self._costs = (drafting, n_decodes, catching_up, n_caught)
 
+    def _n_to_keep(self) -> int:
+        """How much of the cache is right, all but the last committed token at most."""
+        return min(self._n_valid, len(self._tokens) - 1)
+
     def _catch_up(self, cancelled: Callable[[], bool]) -> int:
         """Make the cache a prefix of the committed tokens, at most two of them behind; returns how
         many tokens were read for that. Two go along with the first draft decode at no extra cost
-        worth measuring."""
-        keep = min(self._n_valid, len(self._tokens) - 1)
+        worth measuring; so do those that a memory reads again to go back, if that is all."""
+        keep, last = self._n_to_keep(), len(self._tokens) - 1
+        n_again = self._decoder.n_to_read_again(keep)
+        n_read = n_again if last + 1 - keep + n_again > MERGED else 0
         if not self._decoder.rollback(keep):
             self._decoder.clear()
-        n_read = 0
-        last = len(self._tokens) - 1
+            n_read = 0  # they are read below
         while len(self._decoder.tokens) < last - 1:
             if cancelled():
                 raise Interrupted

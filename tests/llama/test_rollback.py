@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -309,6 +310,44 @@ def test_a_draft_model_is_never_in_a_stale_state(open_context: Open, name: str) 
     _, finished = answer(engine, PROMPT)
     assert finished.stats.n_drafted > 100
     assert finished.stats.n_accepted / finished.stats.n_verified > 0.95
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_draft_model_says_how_much_it_will_have_to_read(
+    open_context: Open, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A recurrent draft puts an earlier state back after a rejection, and reads from there again:
+    the pacer is told so before, and what that took afterwards."""
+    context = open_context(name, drafts=True)
+    assert context.can_roll_back()
+    run, n_read = context._run, [0]
+
+    def counting(tokens: Sequence[int], *arguments: Any, **how: Any) -> int:
+        n_read[0] += len(tokens)
+        return run(tokens, *arguments, **how)
+
+    monkeypatch.setattr(context, "_run", counting)
+    drafter = ModelDrafter(context, rng=np.random.default_rng(0), n_chunk=64)
+    drafter.begin(PROMPT, FakeSampler())
+    most = 0
+    for n_accepted in (0, 3, 2, 4, 1):
+        offer = drafter.offer()
+        assert offer is not None
+        n_read[0] = 0
+        draft = drafter.propose(4, lambda *_: True, lambda: False)
+        assert n_read[0] == offer.lag + 3  # and three more drafted tokens
+        _, n_decodes, _, n_caught = drafter.costs()
+        assert n_decodes == 4
+        assert (n_caught > 0) == (offer.lag > 2)
+        drafter.commit([*draft.tokens[:n_accepted], 250])
+        most = max(most, offer.lag - len(PROMPT) if n_accepted == 0 else offer.lag)
+    assert most == (4 if name in RECURRENT else 2)
+    drafter.begin([*PROMPT[:5], 9, 9, 9], FakeSampler())  # another text
+    offer = drafter.offer()
+    assert offer is not None
+    n_read[0] = 0
+    drafter.propose(1, lambda *_: True, lambda: False)
+    assert n_read[0] == offer.lag == (8 if name in RECURRENT else 3)
 
 
 @pytest.mark.parametrize("name", WRITERS)

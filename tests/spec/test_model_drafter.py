@@ -138,3 +138,21 @@ def test_a_translation_keeps_foreign_tokens_out() -> None:
     draft = mine.propose(4, always, never)
     assert all(token < 20 and token != 12 for token in draft.tokens)
     assert list(decoder.tokens)[:3] == [1, 2, N_VOCAB - 1]
+
+
+def test_what_going_back_costs_is_part_of_the_lag() -> None:
+    """A recurrent draft: an earlier state is put back, and three tokens are read again."""
+
+    class Recurrent(FakeDecoder):
+        def n_to_read_again(self, n_keep: int) -> int:
+            return 3 if n_keep < len(self.tokens) else 0
+
+    mine = ModelDrafter(Recurrent(N_VOCAB, says(N_VOCAB, TEXT)), rng=np.random.default_rng(0))
+    mine.begin(TEXT[:5], FakeSampler())
+    mine.propose(3, always, never)
+    mine.commit([TEXT[5], 3])  # the second one rejected
+    offer = mine.offer()
+    assert offer is not None
+    assert offer.lag == 1 + 3
+    mine.propose(3, always, never)
+    assert mine.costs()[3] == 3
