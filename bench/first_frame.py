@@ -78,7 +78,7 @@ def measure(n_runs: int) -> int:
             **os.environ,
             "TERM": "xterm-256color",
             "LOCALSPEC_HOME": folder,
-            "PYTHONPYCACHEPREFIX": os.path.join(folder, "pycache"),
+            "PYTHONPYCACHEPREFIX": f"{folder}/pycache",
         }
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         first_bytes_s(CHAT, environment)

@@ -125,6 +125,7 @@ class Arrivals(ChatBase):
         self.loading_view.display = False
         self.panel_data.n_ctx = event.n_ctx
         self.refresh_title()
+        self.refresh_bindings()
         if event.note:
             await self.view.note(event.note)
         if self.conversation.turns and self.running is None:

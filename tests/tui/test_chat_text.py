@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -215,3 +216,30 @@ async def test_a_prompt_that_is_too_long_is_refused_in_words() -> None:
         await ask(pilot, "short")
         assert app.conversation.last_answer.state in ("complete", "failed")
     assert PromptError.exit_code == 1
+
+
+async def test_every_width_has_its_own_lines() -> None:
+    sentence = "Some words of a sentence that is longer than most screens are wide. "
+    text = sentence * 6
+    app = make_app(Script(lambda _: words(text)))
+    async with chatting(app, (60, 15)) as pilot:
+        await ask(pilot, "Go on")
+        # The last but one is too small for anything; nothing may fail there, or be lost after it.
+        for size in ((200, 50), (150, 50), (40, 20), (200, 50), (40, 20), (5, 3), (110, 40)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: app.return_code is None and app.is_running)
+            part = app.query_one(MarkdownPart)
+            if size[0] < 40:
+                continue
+            lines = part.render().plain.splitlines()
+            assert part.size.height == len(lines)
+            assert " ".join(lines) == text.strip()
+            width = part.size.width
+            assert all(
+                len(line) <= width < len(line) + 1 + len(rest.split()[0])
+                for line, rest in itertools.pairwise(lines)
+            )
+            on_screen = [
+                line[: app.view.size.width - 1].strip() for line in shown(app).splitlines()
+            ]
+            assert any(line in on_screen for line in lines)

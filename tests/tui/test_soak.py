@@ -15,8 +15,8 @@ from bench.soak_chat import report, soak_app
 from localspec.tui.widgets import conversation
 
 MOUNTED = 10
-N_WORDS = 60
-N_TURNS = 12
+N_WORDS = 30
+N_TURNS = 6
 
 
 async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_nothing_stays_of_a_turn_that_left_the_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(conversation, "MOUNTED", 4)
+    monkeypatch.setattr(conversation, "MOUNTED", 2)
     app = soak_app(N_WORDS, 0.0)
     app.pace_s = 0.005
 
@@ -59,10 +59,10 @@ async def test_nothing_stays_of_a_turn_that_left_the_screen(
 
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.status is not None)
-        await turns(pilot, 4)
+        await turns(pilot, 3)
         tracemalloc.start()
         try:
-            await turns(pilot, 4)  # all that is on the screen was made since
+            await turns(pilot, 3)  # all that is on the screen was made since
             n_widgets, n_strips = n_objects(Widget), n_objects(Strip)
             n_bytes = tracemalloc.get_traced_memory()[0]
             await turns(pilot, N_TURNS)
@@ -72,7 +72,7 @@ async def test_nothing_stays_of_a_turn_that_left_the_screen(
         # All widgets that exist: those that were removed but are still held by something too.
         assert n_objects(Widget) <= n_widgets + 8
         assert n_objects(Strip) <= n_strips + 300
-        # The words with their origins and numbers, and what Textual remembers of a thousand widgets.
+        # Words with their origins and numbers; what Textual remembers of a thousand widgets.
         assert n_grown / N_TURNS < 48 << 10
     assert app.inference.quit(20.0)
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from textual import events
 from textual.content import Content
+from textual.geometry import Size
 from textual.widget import Widget
-from textual.widgets import Static
-
-
-_SIDES = 3  # cells left and right of the text
 
 
 def render(text: str, width: int) -> Content:
@@ -24,8 +20,9 @@ def prepare() -> None:
     render("```python\nx\n```", 80)
 
 
-class MarkdownPart(Static):
-    """Markdown that grows; each addition draws this segment again, and nothing else."""
+class MarkdownPart(Widget):
+    """Markdown that grows; each addition draws this segment again, and nothing else. Its lines are
+    made for the width that the layout asks for, so it knows its height before it is drawn."""
 
     DEFAULT_CSS = """
     MarkdownPart { height: auto; padding: 0 1 0 2; margin-bottom: 1; }
@@ -33,31 +30,33 @@ class MarkdownPart(Static):
     """
 
     def __init__(self, text: str = "", *, goes_on: bool = False) -> None:
-        super().__init__(Content(""), classes="goes-on" if goes_on else None)
+        super().__init__(classes="goes-on" if goes_on else None)
         self.text = text
         """Its Markdown."""
-        self._width = self._n_lines = 0
+        self._made: tuple[int, Content] | None = None
+        """Width, and the lines for it."""
 
-    def on_mount(self) -> None:
-        # A first guess, so that most parts are laid out only once.
-        parent = self.parent
-        width = parent.outer_size.width if isinstance(parent, Widget) else 0
-        self._draw((width or self.app.size.width) - _SIDES)
+    def render(self) -> Content:
+        """The lines for the width of now."""
+        return self._lines(self.size.width)
 
-    def on_resize(self, event: events.Resize) -> None:
-        if event.size.width != self._width:
-            self._draw(event.size.width)
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        """How many lines there are at ``width``."""
+        return _n_lines(self._lines(width))
 
     def add(self, text: str) -> None:
         """Append ``text``."""
         self.text += text
-        if self._width:
-            self._draw(self._width)
-
-    def _draw(self, width: int) -> None:
-        new = render(self.text, width)
+        old, self._made = self._made, None
         # Only another number of lines moves anything else on the screen.
-        n_lines = new.plain.count("\n")
-        is_same = self._width == width and self._n_lines == n_lines
-        self._width, self._n_lines = width, n_lines
-        self.update(new, layout=not is_same)
+        is_same = old is not None and _n_lines(self._lines(old[0])) == _n_lines(old[1])
+        self.refresh(layout=not is_same)
+
+    def _lines(self, width: int) -> Content:
+        if self._made is None or self._made[0] != width:
+            self._made = width, render(self.text, width)
+        return self._made[1]
+
+
+def _n_lines(content: Content) -> int:
+    return content.plain.count("\n") + 1
