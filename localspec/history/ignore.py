@@ -19,14 +19,16 @@ MAX_FILES = 100_000
 _MAX_IGNORE_BYTES = 1 << 16
 _MAX_PATTERN, _MAX_STARS = 256, 6
 _GIT_S = 60
+_MAX_DEPTH = 4
 _NEVER_DIRS = {"node_modules", "__pycache__", "venv", "site-packages"}
 _SECRETS = (".pem", ".key", ".p12", ".pfx", ".kdbx")
 """Not text that anyone wants repeated."""
 
 
-def files_below(root: Path) -> list[Path]:
+def files_below(root: Path, depth: int = 0) -> list[Path]:
     """Regular files below ``root`` that are neither ignored, hidden nor keys, sorted; at most
-    ``MAX_FILES``. Symbolic links are not followed. ``root`` may be a file: then it is the list."""
+    ``MAX_FILES``. Symbolic links are not followed. ``root`` may be a file: then it is the list.
+    ``depth``: how many repositories it lies in."""
     if not root.is_dir():
         return [root]
     listed = _from_git(root)
@@ -36,11 +38,15 @@ def files_below(root: Path) -> list[Path]:
         if any(part.startswith(".") for part in parts) or parts[-1].endswith(_SECRETS):
             continue
         path = root / relative
-        if path.is_file() and not path.is_symlink():
+        if path.is_symlink():
+            continue
+        if path.is_file():
             found.append(path)
-        if len(found) == MAX_FILES:
+        elif path.is_dir() and depth < _MAX_DEPTH:  # git lists a repository in it by name only
+            found += files_below(path, depth + 1)
+        if len(found) >= MAX_FILES:
             break
-    return found
+    return found[:MAX_FILES]
 
 
 def _from_git(root: Path) -> list[str] | None:

@@ -83,6 +83,18 @@ def test_gitignore_is_respected_with_git(project: Path) -> None:
     assert names(project) == WANTED
 
 
+def test_a_repository_inside_another_is_read_too(project: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for root in (project / "vendored", project):
+        root.mkdir(exist_ok=True)
+        subprocess.run(["git", "init", "-q", str(root)], check=True)
+    (project / "vendored" / "inner.py").write_text("inner = 1\n")
+    (project / "vendored" / "built.o").write_text("no text for anyone")
+    (project / "vendored" / ".gitignore").write_text("*.o\n")
+    assert names(project) == WANTED | {"vendored/inner.py"}
+
+
 def test_a_listed_repository_runs_no_program(project: Path, tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
