@@ -26,7 +26,8 @@ def write_gguf(
 ) -> Path:
     """Write a GGUF. Keys of ``metadata`` are whole (``llama.block_count``); ints become uint32.
 
-    ``tensors`` are written as they are (float32 or float16, NumPy's order of dimensions).
+    ``tensors`` are written as they are (float32 or float16, NumPy's order of dimensions); bytes
+    are blocks of Q8_0.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(path, architecture)
@@ -42,7 +43,8 @@ def write_gguf(
     if scores is not None:
         writer.add_token_scores(list(scores))
     for name, data in (tensors or {}).items():
-        writer.add_tensor(name, data)
+        raw = gguf.GGMLQuantizationType.Q8_0 if data.dtype == np.uint8 else None
+        writer.add_tensor(name, data, raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

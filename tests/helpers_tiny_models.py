@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import numpy.typing as npt
 from helpers_gguf import byte_metadata, byte_vocab, write_gguf
@@ -16,7 +17,8 @@ from helpers_gguf import byte_metadata, byte_vocab, write_gguf
 Array = npt.NDArray[np.float32]
 Tensors = dict[str, Array]
 
-# The sizes of all models here. A test of sizes may set others.
+# The sizes of all models here, and whether matrices are quantised to Q8_0. A test may set others.
+QUANTISED = False
 N_EMBD = 64
 N_FF = 96
 N_HEAD = 4
@@ -73,12 +75,19 @@ def write_model(
     return write_gguf(
         path,
         {"general.name": path.stem} | keys | tokenizer,
-        tensors,
+        {name: _quantised(value) for name, value in tensors.items()} if QUANTISED else tensors,
         architecture=architecture,
         tokens=tokens,
         token_types=types,
         merges=["! !"],
     )
+
+
+def _quantised(value: Array) -> Any:
+    """Matrices whose rows are whole blocks; small ones are read as float32 by some graphs."""
+    if value.ndim != 2 or value.shape[1] % 32:
+        return value
+    return gguf.quants.quantize(value, gguf.GGMLQuantizationType.Q8_0)
 
 
 def size_of(n_vocab: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import helpers_tiny_models as tiny
 import pytest
 from helpers_gguf import write_tiny_llama
 from helpers_tiny_models import (
@@ -40,6 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 Start = Callable[..., Session]
+Write = Callable[[Path], Path]
 
 
 @pytest.fixture
@@ -156,3 +158,49 @@ def test_a_hybrid_keeps_states_within_its_plan(home: Path, start: Start) -> None
     assert session.target_context.policy.name == "kept states"
     assert session.target_context.settings.n_rs_seq == plan.settings.n_rs_seq > 0
     assert start(home / "with" / "count.gguf", mode="off").target_context.settings.n_rs_seq == 0
+
+
+# -- exact mode ------------------------------------------------------------------------------------
+
+# Weights that llama.cpp computes with alike for one row and for several.
+EXACT_KINDS: dict[str, tuple[Write, Write | None]] = {
+    "inside": (lambda p: tiny.write_counting_qwen35(p, noise=1.4), None),
+    "several": (lambda p: tiny.write_counting_step35(p, n_heads_mtp=3, noise=2.0), None),
+    "shared": (
+        lambda p: tiny.write_counting_gemma4(p, noise=6.0, seed=6),
+        lambda p: tiny.write_counting_assistant(p, noise=0.2),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT_KINDS)
+def test_exact_mode_with_heads_changes_no_bit(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    """Also beyond 256 tokens in the cache, where llama.cpp may take another way. The check compares
+    bits of logits while the heads follow; the texts are compared with those without heads."""
+    monkeypatch.setattr(tiny, "QUANTISED", True)
+    write, write_heads = EXACT_KINDS[kind]
+    path = write(tmp_path / "m.gguf")
+    how = {"draft": str(write_heads(tmp_path / "h.gguf"))} if write_heads else {}
+    plain, _ = ask(start(path, mode="off", exact=True), 320)
+    session = start(path, mode="draft", draft_max=4, exact=True, **how)
+    assert session.status.exactness == "exact"
+    assert session.status.mode == "draft"
+    text, finished = ask(session, 320)
+    assert text == plain
+    assert set(finished.stats.drafters) == {"mtp"}
+    assert finished.stats.n_accepted > 30
+    assert finished.stats.n_verified - finished.stats.n_accepted > 30
+
+
+def test_exact_mode_runs_plain_where_heads_would_change_bits(home: Path, start: Start) -> None:
+    """Of float32 weights llama.cpp multiplies one row and several in different ways."""
+    session = start(home / "with" / "count.gguf", exact=True)
+    assert session.status.mode == "off"
+    assert session.status.exactness.startswith("rounding (max difference")
+    assert "--exact: drafting would change the text" in session.status.reason
+    assert session.target_context.listener is None, "heads that do not draft still follow"
+    text, finished = ask(session)
+    assert finished.stats.n_drafted == 0
+    assert text == ask(start(home / "with" / "count.gguf", mode="off"))[0]
