@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from localspec import catalog as catalogs
 from localspec import paths
+from localspec.catalog import Catalog
 from localspec.config import Config
 from localspec.errors import (
     AllocationError,
@@ -17,7 +19,7 @@ from localspec.errors import (
 from localspec.exact import PLAIN, ExactPlan, judge, plan_exact
 from localspec.files import Cancelled, NoProgress, Progress
 from localspec.gguf import read_header
-from localspec.hardware import detect, threads_for
+from localspec.hardware import Hardware, detect, threads_for
 from localspec.header import Header
 from localspec.history import History, vocabulary_key
 from localspec.llama.devices import devices
@@ -26,7 +28,14 @@ from localspec.loading import Loader, Parts
 from localspec.memory import Plan, PlanView
 from localspec.nextn import holds_only_heads
 from localspec.planning import OWN_HEADS, Fits, Machine, Planner, name_of, shapes_on
-from localspec.profiles import choose, customised, load_profiles
+from localspec.profiles import (
+    PairChoice,
+    Profile,
+    check_pair,
+    choose,
+    customised,
+    load_profiles,
+)
 from localspec.select import Selection, select
 from localspec.session import (
     DRAFT_MODEL,
@@ -53,6 +62,8 @@ def open_session(
     machine, selection, store = prepare(config, progress, cancelled)
     if machine.hardware.warning is not None:
         progress.note(machine.hardware.warning.message)
+    if selection.choice:
+        progress.note(selection.choice)
     return _Opening(config, machine, selection, store, progress, cancelled).run()
 
 
@@ -77,18 +88,34 @@ def prepare(
         cancelled=cancelled,
         extra_dirs=config.model_dirs,
     )
+    catalog = catalogs.load()
     shapes = shapes_on(hardware, store)
-    machine = Machine(hardware, profile, n_threads, why, said_by, shapes)
-    preferred = profile.pair_for(hardware)
+    preferred = _preferred(config, profile, hardware, catalog)
+    n_ctx = preferred.n_ctx if preferred is not None and config.n_ctx is None else None
+    wished = profile if n_ctx is None else replace(profile, n_ctx=n_ctx)
+    machine = Machine(hardware, wished, n_threads, why, said_by, shapes)
     selection = select(
         config,
-        catalogs.load(),
+        catalog,
         store,
         machine.budget,
-        preferred[0].pair if preferred else None,
+        preferred.pair if preferred else None,
         Fits(config, machine, shapes),
     )
+    if preferred is not None and selection.choice:  # something else: the profile's context
+        machine = replace(machine, profile=profile)
     return machine, selection, store
+
+
+def _preferred(
+    config: Config, profile: Profile, hardware: Hardware, catalog: Catalog
+) -> PairChoice | None:
+    """The profile's choice for this machine, when the user names no model."""
+    found = profile.pair_for(hardware)
+    if found is None or config.model or config.pair:
+        return None
+    check_pair(found[0], catalog)
+    return found[0]
 
 
 class _Opening:

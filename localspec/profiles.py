@@ -14,12 +14,13 @@ from typing import Annotated, Literal
 
 from localspec import paths
 from localspec.budget import Budget, DeviceKind
+from localspec.catalog import Catalog
 from localspec.config import Config
-from localspec.errors import ConfigError
+from localspec.errors import ConfigError, ModelNotFoundError
 from localspec.hardware import Hardware
 from localspec.schema import Range, Size, nearest, read
 from localspec.terminal import label, size
-from localspec.yamlfile import Mapping, Node, Scalar, load
+from localspec.yamlfile import Mapping, Node, Scalar, Sequence, load
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
@@ -32,6 +33,8 @@ class PairChoice:
     pair: str
     n_ctx: Annotated[int | None, Range(64, 16_777_216)] = None
     """A context for this pair instead of the profile's."""
+    where: str = field(default="", metadata={"setting": False})
+    """File and line, set by the loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,15 @@ class Profile:
         if not best.memory:
             return best, f"the profile's smallest choice; there is {words}"
         return best, f"the profile's choice from {size(best.memory)} on; there is {words}"
+
+
+def check_pair(choice: PairChoice, catalog: Catalog) -> None:
+    """Raises ConfigError, with the place, if the catalog does not have what a profile names."""
+    try:
+        catalog.find(choice.pair)
+    except ModelNotFoundError as error:
+        where = f"{choice.where}: " if choice.where else ""
+        raise ConfigError(f"{where}{error.message}", hint=error.hint) from None
 
 
 def load_profiles(shipped: Path | None = None, users: Path | None = None) -> dict[str, Profile]:
@@ -135,7 +147,8 @@ class _Loader:
         base = None
         if parent is not None:
             base = self._parent(parent, path, [*below, path])
-        return dataclasses.replace(read(settings, Profile, base=base), name=name, path=path)
+        found = read(settings, Profile, base=base)
+        return dataclasses.replace(found, name=name, path=path, pairs=_placed(found.pairs, node))
 
     def _parent(self, parent: Scalar, path: Path, below: list[Path]) -> Profile:
         wanted = parent.text.strip()
@@ -152,6 +165,17 @@ class _Loader:
         raise ConfigError(
             f'{parent.where}: there is no profile "{wanted}" to extend', hint=nearest(wanted, names)
         )
+
+
+def _placed(pairs: tuple[PairChoice, ...], node: Node) -> tuple[PairChoice, ...]:
+    """``pairs`` with the lines of ``node``, where it is the one that names them."""
+    said = node.entries.get("pairs") if isinstance(node, Mapping) else None
+    if not isinstance(said, Sequence):
+        return pairs
+    places = [item.where for item in said.items]
+    return tuple(
+        dataclasses.replace(pair, where=where) for pair, where in zip(pairs, places, strict=True)
+    )
 
 
 def _split_extends(node: Node) -> tuple[Scalar | None, Node]:

@@ -76,7 +76,9 @@ def read(node: Node, schema: type[T], *, base: T | None = None, what: str = "set
     try:
         return schema(**values)
     except ValueError as error:
-        raise ConfigError(f"{node.where}: {error}") from None
+        said = [n for key, n in node.lines.items() if f'"{key.replace("-", "_")}"' in str(error)]
+        where = f"{node.name}, line {said[0]}" if said and said[0] else node.where
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def hints_of(schema: type[Any]) -> dict[str, Any]:

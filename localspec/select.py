@@ -20,7 +20,7 @@ from localspec.errors import (
 from localspec.files import ModelFile
 from localspec.gguf import read_header
 from localspec.nextn import heads_of
-from localspec.pairs import Judge, default_pair
+from localspec.pairs import Judge, by_numbers, default_pair
 from localspec.smaller import smaller_drafts, smaller_than
 from localspec.store import Store, local_model
 from localspec.terminal import label
@@ -36,7 +36,8 @@ class Selection:
     which is then not changed for another. ``others``: smaller drafts, should this one not fit, see
     ``smaller.smaller_drafts``. ``heads``: drafts are to come from MTP heads in the target's own
     file; whether it has any, its header will tell. ``smaller``: what could be named instead when
-    the target is too large, see ``smaller.smaller_than``."""
+    the target is too large, see ``smaller.smaller_than``. ``choice``: why, when no model was
+    named, it is not the profile's."""
 
     target: ModelFile
     draft: ModelFile | None
@@ -46,6 +47,7 @@ class Selection:
     smaller: tuple[ModelFile, ...] = ()
     draft_named: bool = False
     others: tuple[ModelFile, ...] = ()
+    choice: str = ""
 
 
 def looks_like_path(name: str) -> bool:
@@ -128,12 +130,35 @@ def _select(
     preferred: str | None,
     judge: Judge | None,
 ) -> Selection:
-    wants_draft = config.mode in ("auto", "draft")
     name = config.model or config.pair
     if name is None:
-        found: ModelFile | Pair = _default(catalog, store, budget, preferred, judge)
-    else:
-        found = find_model(name, catalog, store)
+        judge = judge or by_numbers(budget)
+        found = _default(catalog, store, budget, preferred, judge)
+        why = _not_preferred(found, catalog, preferred, judge)
+        return replace(_with_draft(found, config, catalog, store), choice=why)
+    return _with_draft(find_model(name, catalog, store), config, catalog, store)
+
+
+def _not_preferred(
+    found: Pair | ModelFile, catalog: Catalog, preferred: str | None, judge: Judge
+) -> str:
+    """Why the profile's choice was not taken; empty when it was, or at least its target."""
+    if preferred is None:
+        return ""
+    wish = catalog.find(preferred)
+    target, draft = (wish.target, wish.draft) if isinstance(wish, Pair) else (wish, None)
+    if (found.target if isinstance(found, Pair) else found).id == target.id:
+        return ""
+    fit = judge(target, draft)
+    lack = fit.lack if fit is not None else ""
+    why = f"does not fit ({lack[0].lower()}{lack[1:-1]})" if lack else "is not on this computer"
+    return f"The profile's choice, {preferred}, {why}: {label(found.id)} instead."
+
+
+def _with_draft(
+    found: Pair | ModelFile, config: Config, catalog: Catalog, store: Store
+) -> Selection:
+    wants_draft = config.mode in ("auto", "draft")
     target = found.target if isinstance(found, Pair) else found
     if config.draft is not None:
         if not wants_draft:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,21 @@ def test_its_target_when_only_that_fits_and_the_draft_stays_a_candidate(offline:
 
 
 def test_a_smaller_model_that_is_here_goes_before_a_download() -> None:
-    assert chosen(1, Shelf(TARGET, TINY, offline=False)).target.id == TINY
+    found = chosen(1, Shelf(TARGET, TINY, offline=False))
+    assert found.target.id == TINY
+    assert re.fullmatch(
+        rf"The profile's choice, {PAIR}, does not fit \(it needs 2\.\d\d GiB of memory and "
+        rf"1\.00 GiB can be used\): {TINY} instead\.",
+        found.choice,
+    )
+
+
+def test_why_it_is_not_the_profile_s_choice() -> None:
+    assert chosen(8, Shelf(TARGET, DRAFT)).choice == ""
+    assert chosen(2.2, Shelf(TARGET, DRAFT, TINY)).choice == "", "its target is, the plan tells why"
+    assert chosen(8, Shelf(TINY)).choice == (
+        f"The profile's choice, {PAIR}, is not on this computer: {TINY} instead."
+    )
 
 
 def test_models_that_are_here_but_do_not_fit_are_not_called_missing() -> None:

@@ -12,7 +12,7 @@ from localspec import catalog, paths
 from localspec.config import Config
 from localspec.errors import ConfigError
 from localspec.hardware import Hardware, detect
-from localspec.profiles import Profile, choose, customised, load_profiles
+from localspec.profiles import Profile, check_pair, choose, customised, load_profiles
 
 
 @pytest.fixture
@@ -116,6 +116,31 @@ def test_a_chain(users: Path) -> None:
 )
 def test_mistakes(users: Path, text: str, expected: str) -> None:
     assert expected in fault(users, text)
+
+
+def test_the_line_of_settings_that_contradict_each_other(users: Path) -> None:
+    path = users / "mine.yaml"
+    path.write_text("extends: cpu\nthreads: 2\nn-batch: 64\n", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_profiles(users=users)
+    assert caught.value.message.startswith(f'{path}, line 3: "n_ubatch" is 512, but it cannot be ')
+
+
+def test_a_pair_that_the_catalog_lacks_is_named_with_its_line(users: Path) -> None:
+    path = users / "mine.yaml"
+    path.write_text(
+        "extends: cpu\npairs:\n  - {memory: 0, pair: qwen2.5-coder-1.5b}\n"
+        "  - {memory: 1GiB, pair: qwen2.5-coder-1.5x}\n",
+        "utf-8",
+    )
+    good, bad = load_profiles(users=users)["mine"].pairs
+    check_pair(good, catalog.load())
+    with pytest.raises(ConfigError) as caught:
+        check_pair(bad, catalog.load())
+    assert caught.value.message == (
+        f'{path}, line 4: the catalog has no pair or model called "qwen2.5-coder-1.5x"'
+    )
+    assert caught.value.hint.startswith("Did you mean qwen2.5-coder-1.5b")
 
 
 def test_a_circle(users: Path) -> None:

@@ -55,15 +55,33 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
             f"too little is known about {selection.target.id} to plan before it is downloaded.",
             hint=f'"localspec pull {selection.target.id}" fetches it.',
         )
+    choice = selection.choice
+    if not choice and not config.model and not config.pair:
+        preferred = machine.profile.pair_for(machine.hardware)
+        choice = f"No model is named: {preferred[1]}." if preferred else ""
     if as_json:
-        data({"profile": machine.profile.name, "n_threads": machine.n_threads, **plan.as_dict()})
+        data(
+            {
+                "profile": machine.profile.name,
+                "n_threads": machine.n_threads,
+                "choice": choice or None,
+                **plan.as_dict(),
+            }
+        )
         return 0
     text(f"{plan.target}" + (f" with {plan.draft}" if plan.draft else "") +
          f", context of {plan.settings.n_ctx} tokens")  # fmt: skip
+    if choice:
+        text(choice)
     text(f"Profile {machine.profile.name} ({machine.profile_reason}), {machine.n_threads} threads.")
     click.echo()
-    rows = [(part.device, part.what, part.role, size(part.n_bytes)) for part in plan.parts]
-    table(["device", "part", "of", "size"], rows, right=[3])
+    rows = [
+        (part.device, part.what, part.role, size(part.n_bytes), size(part.needed_bytes))
+        for part in plan.parts
+    ]
+    table(["device", "part", "of", "size", "needed"], rows, right=[3, 4])
+    if any(part.evictable_bytes for part in plan.parts):
+        text("Needed is less than the size where pages of the file are read once and then dropped.")
     click.echo()
     table(
         ["device", "needed", "may be used", "because"],

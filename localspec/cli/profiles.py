@@ -20,16 +20,21 @@ def command(name: str | None, profile: str | None, as_json: bool) -> None:
 
     With NAME: the settings of that profile.
     """
+    from localspec import catalog
     from localspec import config as settings
     from localspec.cli import output
     from localspec.errors import UsageError
     from localspec.hardware import detect, threads_for
     from localspec.llama.devices import devices
-    from localspec.profiles import choose, customised, load_profiles
+    from localspec.profiles import check_pair, choose, customised, load_profiles
     from localspec.schema import nearest
 
     config = settings.load_config().with_flags({"profile": profile})
     profiles = load_profiles()
+    known = catalog.load()
+    for each in profiles.values():
+        for choice in each.pairs:
+            check_pair(choice, known)
     if name is not None:
         if name not in profiles:
             raise UsageError(f'there is no profile "{name}"', hint=nearest(name, profiles))

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from localspec.budget import Budget
 from localspec.errors import LocalspecError, MemoryPlanError, PairError
+from localspec.memory.options import Option, gpu_name, options
 from localspec.memory.parts import Part, Settings, plan_memory
 from localspec.memory.plan import (
     Candidate,
-    Mode,
     Plan,
     Request,
     Shortfall,
@@ -25,49 +25,8 @@ from localspec.memory.plan import (
 from localspec.memory.shape import Shape
 from localspec.terminal import label, size
 
-_SMALL_CACHE = "q8_0"
-_WIDE_CACHES = {"f32", "f16", "bf16"}
 _N_HINTS = 3
-_ONLY_IF_ALLOWED = "only if you allow it"
 _PASSED_OVER = ("too large", "not possible", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One way to run the request; ``forbidden``: why it is not even tried; ``unseen``: the name of
-    a draft that nobody has looked at yet."""
-
-    mode: Mode
-    settings: Settings
-    draft: Candidate | None = None
-    draft_on_gpu: bool = False
-    quantised: bool = False
-    shortened: bool = False
-    forbidden: str = ""
-    unseen: str = ""
-
-    @property
-    def is_possible(self) -> bool:
-        """It may be tried: memory alone decides."""
-        unfit = self.draft is not None and self.draft.unusable
-        return not (self.forbidden or self.unseen or unfit)
-
-    def name(self, budget: Budget) -> str:
-        """For the list of steps and for sentences."""
-        if self.forbidden:
-            return "a shorter context" if self.shortened else f"a {_SMALL_CACHE.upper()} cache"
-        if self.unseen:
-            return f"draft {self.unseen}"
-        if self.draft is not None and self.draft.unusable:
-            return f"draft {self.draft.name}"
-        if self.draft is not None:
-            place = _gpu_name(budget) if self.draft_on_gpu else "the CPU"
-            text = f"draft {self.draft.name} on {place}"
-        else:
-            text = self.mode
-        if self.quantised:
-            text += f" with a {_SMALL_CACHE.upper()} cache"
-        return text + (f" and a context of {self.settings.n_ctx}" if self.shortened else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +65,12 @@ def first_fit(request: Request, budget: Budget) -> Plan | Shortfall:
 
 def _search(
     request: Request, budget: Budget, failed: Mapping[str, str] | None
-) -> tuple[list[Step], tuple[_Option, _Attempt] | None, tuple[_Option, Shortfall] | None]:
+) -> tuple[list[Step], tuple[Option, _Attempt] | None, tuple[Option, Shortfall] | None]:
     """Every step with its verdict, the chosen one, and the last that was too large."""
     steps: list[Step] = []
-    chosen: tuple[_Option, _Attempt] | None = None
-    last: tuple[_Option, Shortfall] | None = None
-    for option in _options(request, budget):
+    chosen: tuple[Option, _Attempt] | None = None
+    last: tuple[Option, Shortfall] | None = None
+    for option in options(request, budget):
         name = option.name(budget)
         if chosen is not None:
             if option.settings.n_ctx == chosen[0].settings.n_ctx:
@@ -136,7 +95,7 @@ def _search(
 
 
 def _plan(
-    request: Request, budget: Budget, steps: Sequence[Step], option: _Option, attempt: _Attempt
+    request: Request, budget: Budget, steps: Sequence[Step], option: Option, attempt: _Attempt
 ) -> Plan:
     return Plan(
         mode=option.mode,
@@ -152,68 +111,7 @@ def _plan(
     )
 
 
-# -- the steps -----------------------------------------------------------------------------------
-
-
-def _options(request: Request, budget: Budget) -> Iterator[_Option]:
-    yield from _at(request, budget, request.settings, shortened=False)
-    n_ctx = request.settings.n_ctx // 2
-    if not request.allow_shorter_context:
-        if n_ctx >= request.min_ctx:
-            yield _Option("plain", request.settings, shortened=True, forbidden=_ONLY_IF_ALLOWED)
-        return
-    while n_ctx >= request.min_ctx:
-        yield from _at(request, budget, replace(request.settings, n_ctx=n_ctx), shortened=True)
-        n_ctx //= 2
-
-
-def _at(
-    request: Request, budget: Budget, settings: Settings, *, shortened: bool
-) -> Iterator[_Option]:
-    """The steps for one context length."""
-    small = _quantised(settings)
-    caches = [settings]
-    if small is not None and request.allow_quantised_cache:
-        caches.append(small)
-    if request.mode in ("auto", "draft"):
-        for cache in caches:
-            for draft in request.drafts:
-                if draft.unusable and cache is small:
-                    continue
-                places = (False,) if draft.unusable else _places(request, budget)
-                for on_gpu in places:
-                    yield _Option("draft", cache, draft, on_gpu, cache is small, shortened)
-            for name in request.more_drafts if cache is settings else ():
-                yield _Option("draft", cache, shortened=shortened, unseen=name)
-    if small is not None and not request.allow_quantised_cache and not shortened:
-        yield _Option("plain", small, quantised=True, forbidden=_ONLY_IF_ALLOWED)
-    modes: tuple[Mode, ...] = ("lookup", "plain")
-    for mode in modes:
-        if request.mode in ("auto", mode):
-            for cache in caches:
-                yield _Option(mode, cache, quantised=cache is small, shortened=shortened)
-
-
-def _places(request: Request, budget: Budget) -> Sequence[bool]:
-    """Where the draft may go: True is the GPU."""
-    if not budget.accelerators or request.draft_device == "cpu":
-        return (False,)
-    return (True,) if request.draft_device == "gpu" else (True, False)
-
-
-def _quantised(settings: Settings) -> Settings | None:
-    """The same with a smaller cache; None when it is small already.
-
-    Values can be quantised only with flash attention.
-    """
-    type_k = _SMALL_CACHE if settings.type_k in _WIDE_CACHES else settings.type_k
-    wide_v = settings.flash_attn and settings.type_v in _WIDE_CACHES
-    type_v = _SMALL_CACHE if wide_v else settings.type_v
-    small = replace(settings, type_k=type_k, type_v=type_v)
-    return None if small == settings else small
-
-
-def _try(option: _Option, request: Request, budget: Budget) -> _Attempt:
+def _try(option: Option, request: Request, budget: Budget) -> _Attempt:
     shape, draft = request.target.shape, option.draft
     settings, lookup = option.settings, option.mode != "plain"
     draft_settings = None
@@ -280,11 +178,6 @@ def _layers_that_fit(
 # -- sentences -----------------------------------------------------------------------------------
 
 
-def _gpu_name(budget: Budget) -> str:
-    names = [device.name for device in budget.accelerators]
-    return names[0] if len(names) == 1 else "the GPUs"
-
-
 def _fits(attempt: _Attempt, budget: Budget, draft: Candidate | None) -> str:
     pieces = [
         f"{size(needed_bytes(attempt.parts, device.name))} of {size(device.n_bytes_free)} "
@@ -301,7 +194,7 @@ def _split(attempt: _Attempt, request: Request, budget: Budget) -> str:
     n_layers, n_all = attempt.settings.n_gpu_layers, len(request.target.shape.layers) + 1
     if request.n_gpu_layers is not None or not budget.accelerators or n_layers >= n_all:
         return ""
-    place = _gpu_name(budget)
+    place = gpu_name(budget)
     return f" {n_layers} of the target's {n_all} layers are on {place}, the rest on the CPU."
 
 
@@ -313,7 +206,7 @@ def _lacks(lack: Shortfall) -> str:
     )
 
 
-def _reason(option: _Option, request: Request, steps: Sequence[Step], budget: Budget) -> str:
+def _reason(option: Option, request: Request, steps: Sequence[Step], budget: Budget) -> str:
     head = {"lookup": "Lookup", "plain": "Plain decoding"}.get(option.mode, "")
     head = option.name(budget).replace(option.mode, head, 1) if head else option.name(budget)
     head = head[0].upper() + head[1:]
@@ -342,7 +235,7 @@ def _refusal(
     request: Request,
     budget: Budget,
     steps: Sequence[Step],
-    last: tuple[_Option, Shortfall] | None,
+    last: tuple[Option, Shortfall] | None,
 ) -> LocalspecError:
     name = label(request.target.name)
     if last is None:
@@ -370,7 +263,7 @@ def _would_fit(request: Request, budget: Budget) -> Iterator[str]:
     def works(changed: Request) -> bool:
         return any(
             option.is_possible and _try(option, changed, budget).lack is None
-            for option in _options(changed, budget)
+            for option in options(changed, budget)
         )
 
     fitting = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +48,8 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         "Profile cpu (no graphics processor that llama.cpp can use), 4 threads.",
     ]
     rows = [line.split() for line in parts.splitlines()]
-    assert ["CPU", "KV", "cache", "target", "224", "MiB"] in rows
-    assert ["CPU", "KV", "cache", "draft", "96.0", "MiB"] in rows
+    assert ["CPU", "KV", "cache", "target", "224", "MiB", "224", "MiB"] in rows
+    assert ["CPU", "KV", "cache", "draft", "96.0", "MiB", "96.0", "MiB"] in rows
     assert devices.splitlines()[1].endswith("22.0 GiB  MemAvailable of /proc/meminfo")
     assert f"draft {DRAFT} on the CPU  chosen " in steps
     assert verdict == f"Mode draft: Draft {DRAFT} on the CPU: everything fits."
@@ -130,9 +131,8 @@ def test_a_smaller_draft_is_a_step_with_its_verdict(
     code, out, err = online(capsys, pair)
     assert (code, err) == (0, "")
     rows = [line for line in out.splitlines() if line.startswith("draft ")]
-    assert [row.startswith(name) for row, name in zip(rows, names, strict=True)] == [True] * 3
-    assert [row[len(names[0]) + 2 :].split("  ")[0] for row in rows] == [
-        "too large", "chosen", "not needed",
+    assert [tuple(re.split(r" {2,}", row)[:2]) for row in rows] == [
+        (names[0], "too large"), (names[1], "chosen"), (names[2], "not needed"),
     ]  # fmt: skip
     assert f"Mode draft: Draft {names[1].removeprefix('draft ')}: {names[0]} needs " in out
     value = json.loads(online(capsys, pair, "--json")[1])
@@ -199,7 +199,7 @@ def test_a_cpu_only_build_counts_the_computer_s_memory(
     assert [device["name"] for device in value["devices"]] == ["CPU"]
     code, out, err = plan(capsys, PAIR, "-ngl", "all")
     assert (code, out) == (4, "")
-    sentence, hint = err.splitlines()
+    sentence, hint = err.split("\n", maxsplit=1)
     assert sentence == (
         "localspec: all layers on a graphics processor are asked for (from --n-gpu-layers), and "
         "llama.cpp finds none here."
@@ -222,3 +222,48 @@ def test_in_a_container_its_limits_count(
     code, _, err = plan(capsys, "qwen2.5-coder-7b")
     assert code == 4
     assert "more than the 1.75 GiB available (memory.max of this container" in err
+
+
+def own_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "own"))
+    folder = tmp_path / "own" / "config" / "profiles"
+    folder.mkdir(parents=True)
+    (folder / "cpu.yaml").write_text(f"extends: cpu\n{text}", "utf-8")
+
+
+def test_a_pair_of_a_profile_may_have_a_context_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own_profile(monkeypatch, tmp_path, f"pairs:\n  - {{memory: 0, pair: {PAIR}, n_ctx: 3072}}\n")
+    value = json.loads(online(capsys, "--json")[1])
+    assert (value["target"], value["n_ctx"]) == (TARGET, 3072)
+    assert value["choice"] == (
+        "No model is named: the profile's smallest choice; there is 24.0 GiB of memory."
+    )
+    assert json.loads(online(capsys, "--json", "-c", "512")[1])["n_ctx"] == 512
+    assert json.loads(online(capsys, PAIR, "--json")[1])["n_ctx"] == 8192
+
+
+def test_another_model_than_the_profile_s_is_explained(
+    capsys: pytest.CaptureFixture[str],
+    machine: Become,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    machine(1.4)
+    own_profile(monkeypatch, tmp_path, f"pairs:\n  - {{memory: 0, pair: {PAIR}, n_ctx: 3072}}\n")
+    code, out, _ = online(capsys)
+    assert code == 0
+    choice = out.splitlines()[1]
+    assert choice.startswith(f"The profile's choice, {PAIR}, does not fit (it needs ")
+    assert choice.endswith(" instead.")
+    assert "context of 8192 tokens" in out.splitlines()[0], "that context was for its own pair"
+
+
+def test_how_much_of_the_file_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes of parts add up to more than is needed where pages of a file may be dropped."""
+    _, out, _ = plan(capsys, PAIR)
+    _, parts, *_ = out.split("\n\n")
+    head, *rows = parts.splitlines()
+    assert head.split() == ["device", "part", "of", "size", "needed"]
+    assert len(rows) == len(json.loads(plan(capsys, PAIR, "--json")[1])["parts"])

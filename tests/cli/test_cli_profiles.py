@@ -97,3 +97,15 @@ def test_a_mistake_in_a_user_s_profile(home: Path, capsys: pytest.CaptureFixture
     err = capsys.readouterr().err
     assert 'cpu.yaml, line 3: "n_btach" is not a setting' in err
     assert 'Did you mean "n_batch"?' in err
+
+
+def test_a_pair_that_the_catalog_lacks(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config" / "profiles").mkdir(parents=True)
+    text = "extends: cpu\npairs:\n  - {memory: 0, pair: qwen2.5-codr-1.5b}\n"
+    (home / "config" / "profiles" / "cpu.yaml").write_text(text, "utf-8")
+    assert main(["profiles"]) == 2
+    sentence, hint = capsys.readouterr().err.splitlines()
+    assert sentence.endswith(
+        'cpu.yaml, line 3: the catalog has no pair or model called "qwen2.5-codr-1.5b"'
+    )
+    assert hint.startswith("  Did you mean qwen2.5-coder-1.5b")
