@@ -66,7 +66,8 @@ def plan_text(plan: Plan) -> str:
         if (n_bytes := plan.needed_bytes(device.name))
     ]
     context = f"context of {plan.settings.n_ctx:,} tokens"
-    return f"Needs {', '.join([*needs, context])}\nMode {plan.mode}: {label(plan.reason)}"
+    reason = label(plan.reason).removeprefix(f"{plan.mode.capitalize()}: ")
+    return f"Needs {', '.join([*needs, context])}\nMode {plan.mode}: {reason}"
 
 
 def seconds(value: float | None) -> str:

@@ -20,6 +20,13 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 180.0
 
 
+def python_s() -> float:
+    """What a Python that does nothing takes now: about 0.03 s, more on a busy machine."""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-S", "-c", "pass"], check=True)
+    return time.monotonic() - started
+
+
 class Terminal:
     """One tmux session with a shell in it."""
 
@@ -68,11 +75,11 @@ class Terminal:
 
     def quit(self) -> None:
         """Ctrl+Q: back at the shell, whole, and soon."""
+        limit_s = max(1.0, 30 * python_s())
         self.key("C-q")
         started = time.monotonic()
         self.until("code=0", 30.0)
-        # A second, and what a loaded machine needs to end a Python process.
-        assert time.monotonic() - started < 5.0
+        assert time.monotonic() - started < limit_s
         assert self.cursor_is_visible()
         assert not self.alternate()
         self.type("stty -a | grep -c ' echo '\n")

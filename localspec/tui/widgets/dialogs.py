@@ -26,6 +26,7 @@ _CSS = """
     & .title { text-style: bold; height: auto; }
     & .hint { color: $muted; height: auto; }
     & OptionList { height: auto; max-height: 16; border: none; background: $surface; }
+    & OptionList:focus { border: none; }
     & Input { border: round $border-blurred; background: $surface; }
     & Input:focus { border: round $primary; }
     & VerticalScroll { height: auto; max-height: 100%; scrollbar-size-vertical: 1; }

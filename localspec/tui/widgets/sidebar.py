@@ -55,6 +55,7 @@ class Sidebar(Vertical):
     Sidebar > Input { border: round $border-blurred; background: $background; }
     Sidebar > Input:focus { border: round $primary; }
     Sidebar > OptionList { height: 1fr; border: none; padding: 0; background: $background; }
+    Sidebar > OptionList:focus { border: none; }
     """
 
     def compose(self) -> ComposeResult:
