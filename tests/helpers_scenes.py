@@ -8,7 +8,9 @@ from typing import Any
 from helpers_tui import ask, make_app, until
 from textual.pilot import Pilot
 
+from localspec.budget import Budget, DeviceMemory
 from localspec.chat import Message
+from localspec.memory import Part, Plan, Settings, Step
 from localspec.tui.app import ChatApp
 from localspec.tui.fakes import Script, ScriptedStatus, words
 
@@ -114,10 +116,20 @@ async def settle(pilot: Pilot[int]) -> None:
     await pilot.pause()
 
 
+def a_plan(reason: str, target: str = "big-target.gguf", draft: str = "small-draft.gguf") -> Plan:
+    """A plan that needs 1.5 of 6 GiB."""
+    budget = Budget((DeviceMemory("CPU", "cpu", 6 << 30, "free"),))
+    parts = (Part("weights", "target", "CPU", 3 << 29),)
+    steps = (Step("all", "chosen"),)
+    return Plan("draft", reason, parts, budget, steps, target, Settings(n_ctx=4096), draft)
+
+
 def scene_app(**given: Any) -> ChatApp:
     """An app for a scene; it never measures the clock."""
     load_gate = given.pop("load_gate", None)
-    app = make_app(script(load_gate=load_gate), **given)
+    names = ("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf")
+    plan = a_plan("both models fit, and their vocabularies match", *names)
+    app = make_app(script(load_gate=load_gate, plan=plan), **given)
     app.inference._clock = lambda: 0.0
     app.inference._n_bytes_used = lambda: 2_254_857_830
     return app

@@ -59,7 +59,8 @@ def percent(share: float | None) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """What a plan needs of what there is, device by device, and what it decides, on two lines."""
+    """What a plan loads, needs of what there is, device by device, and decides, a line each."""
+    names = [label(name).removesuffix(".gguf") for name in (plan.target, plan.draft) if name]
     needs = [
         f"{size(n_bytes)} of {size(device.n_bytes_free)} on {label(device.name)}"
         for device in plan.budget.devices
@@ -67,7 +68,9 @@ def plan_text(plan: Plan) -> str:
     ]
     context = f"context of {plan.settings.n_ctx:,} tokens"
     reason = label(plan.reason).removeprefix(f"{plan.mode.capitalize()}: ")
-    return f"Needs {', '.join([*needs, context])}\nMode {plan.mode}: {reason}"
+    what = "Pair" if plan.draft else "Model"
+    lines = (f"{what} {' + '.join(names)}", f"Needs {', '.join([*needs, context])}")
+    return "\n".join((*lines, f"Mode {plan.mode}: {reason}"))
 
 
 def seconds(value: float | None) -> str:

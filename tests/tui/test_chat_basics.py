@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from helpers_scenes import a_plan
 from helpers_tui import ask, chatting, make_app, said, shown, until
 
-from localspec.budget import Budget, DeviceMemory
 from localspec.errors import DecodeError, ModelNotFoundError
-from localspec.memory import Part, Plan, Settings, Step
 from localspec.tui import asking
 from localspec.tui.fakes import Script
 
@@ -25,13 +24,6 @@ async def test_the_first_picture_needs_no_model() -> None:
         assert not app.loading_view.display
 
 
-def a_plan(reason: str, n_bytes: int = 3 << 29) -> Plan:
-    budget = Budget((DeviceMemory("CPU", "cpu", 6 << 30, "free"),))
-    parts = (Part("weights", "target", "CPU", n_bytes),)
-    steps = (Step("all", "chosen"),)
-    return Plan("draft", reason, parts, budget, steps, "t", Settings(n_ctx=4096))
-
-
 async def test_the_plan_is_shown_while_loading() -> None:
     script = Script(load_gate=threading.Event(), plan=a_plan("both [models] \x1b[31mfit"))
     app = make_app(script)
@@ -39,6 +31,7 @@ async def test_the_plan_is_shown_while_loading() -> None:
         await until(pilot, lambda: "Needs 1.50 GiB of 6.00 GiB on CPU" in shown(app))
         assert "context of 4,096 tokens" in shown(app)
         assert "Mode draft: both [models]" in shown(app)
+        assert "Pair big-target + small-draft" in shown(app)
         assert "\x1b" not in shown(app)
         app.loading_view.plan("another plan")
         await until(pilot, lambda: "another plan" in shown(app))
