@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from localspec.budget import Budget
 from localspec.config import Config
@@ -90,6 +91,7 @@ class Planner:
         self._selection = selection
         self._store = store
         self._shapes = machine.shapes or shapes_on(machine.hardware, store)
+        self._unsuitable: set[Path | None] = set()
         self.drafting: Drafting | None = None
 
     def plan(self, draft: ModelFile | None, failed: Mapping[str, str] | None = None) -> Plan | None:
@@ -187,12 +189,19 @@ class Planner:
         known = [self._selection.target, first.file, *listed]
         rest = strangers(self._store, first.file.n_bytes or 0, known) if target_header else []
         found: dict[str, Drafting] = {first.candidate.name: first}
-        for file in (*listed, *rest):
+        for file in listed:
             one = self._judged(file, target_header, target)
-            is_stranger = file not in listed
-            if one is None or (is_stranger and not self._suits(one, target_header)):
+            if one is not None:
+                found.setdefault(one.candidate.name, one)
+        for file in rest:
+            if file.path in self._unsuitable:
                 continue
-            found.setdefault(one.candidate.name, one)
+            one = self._judged(file, target_header, target)
+            if one is not None and self._suits(one, target_header):
+                found.setdefault(one.candidate.name, one)
+            else:
+                self._unsuitable.add(file.path)
+                self._shapes.forget(file)
         return list(found.values())[1:]
 
     def _suits(self, one: Drafting, target_header: Header | None) -> bool:

@@ -65,6 +65,10 @@ class Shapes:
             return Shape.of_heads(header, self.repacked)
         return self.of(file, header)
 
+    def forget(self, file: ModelFile) -> None:
+        """Give back what its header takes: a vocabulary has megabytes."""
+        self._headers.pop((file.id, self._store.find(file)), None)
+
     def header_here(self, file: ModelFile) -> Header | None:
         """The header of a file that is here, without asking the network. None also for a broken
         one: what is wrong with it is said when it is opened."""

@@ -17,9 +17,9 @@ from localspec.config import Config
 from localspec.errors import MemoryPlanError
 from localspec.hardware import detect, threads_for
 from localspec.memory import Plan
-from localspec.planning import Machine, Planner
+from localspec.planning import Fits, Machine, Planner, shapes_on
 from localspec.profiles import choose, customised, load_profiles
-from localspec.select import Selection
+from localspec.select import Selection, select
 from localspec.smaller import smaller_than
 from localspec.store import Store
 
@@ -32,15 +32,19 @@ def no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "empty"))
 
 
-def planned(tmp_path: Path, name: str, model: str = "", config: Config | None = None) -> Plan:
-    """The plan of one machine for ``model``, by default what its profile chooses."""
-    config = config or Config()
+def machine_of(tmp_path: Path, name: str, config: Config) -> Machine:
     fixture = next(machine for machine in MACHINES if machine.name == name)
     hardware = detect(fixture.devices, fixture.probe(tmp_path / "machine"))
     found, why = choose(hardware, load_profiles(users=tmp_path / "none"))
     profile = customised(found, config)
-    machine = Machine(hardware, profile, threads_for(profile.threads, hardware.cpu)[0], why)
-    chosen = profile.pair_for(hardware)
+    return Machine(hardware, profile, threads_for(profile.threads, hardware.cpu)[0], why)
+
+
+def planned(tmp_path: Path, name: str, model: str = "", config: Config | None = None) -> Plan:
+    """The plan of one machine for ``model``, by default what its profile chooses."""
+    config = config or Config()
+    machine = machine_of(tmp_path, name, config)
+    chosen = machine.profile.pair_for(machine.hardware)
     assert chosen is not None
     catalog = shipped()
     pair = catalog.find(model or chosen[0].pair)
@@ -112,6 +116,21 @@ def test_every_machine_is_here() -> None:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_how_the_chosen_pair_runs(tmp_path: Path, name: str) -> None:
     assert outcome(planned(tmp_path, name)) == CHOSEN[name]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_nobody_s_pair_is_turned_down(tmp_path: Path, name: str) -> None:
+    """The whole way of a run in which nothing is named: the choice judges by the plan's own
+    arithmetic, so that it takes what the profile names wherever the plan can run it."""
+    config, store = Config(), Store(source="mirror")
+    machine = machine_of(tmp_path, name, config)
+    wish = machine.profile.pair_for(machine.hardware)
+    assert wish is not None
+    judge = Fits(config, machine, shapes_on(machine.hardware, store))
+    found = select(config, shipped(), store, machine.budget, wish[0].pair, judge)
+    plan = Planner(config, machine, found, store).plan(found.draft)
+    assert plan is not None
+    assert (found.choice, plan.target, plan.mode) == ("", CHOSEN[name].target, CHOSEN[name].mode)
 
 
 LARGER = [
