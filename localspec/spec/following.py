@@ -8,7 +8,8 @@ the old, the new is guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 MAX_OLD, MAX_NEW = 8, 12
@@ -92,18 +93,23 @@ class Walk:
 
     def ahead(self, limit: int) -> list[Said]:
         """The next tokens; fewer where the earlier text ends."""
-        text, edits = self.text, self._edits
-        found = [Said(token, True) for token in self._rest]
+        return list(islice(self.saying(), max(0, limit)))
+
+    def saying(self) -> Iterator[Said]:
+        """The next tokens one by one, to the end of the earlier text."""
+        text, edit_at = self.text, self._edits.at
+        for token in self._rest:
+            yield Said(token, True)
         at = self.at
-        while len(found) < limit and at < len(text):
-            edit = edits.at(text, at)
+        while at < len(text):
+            edit = edit_at(text, at)
             if edit is None:
-                found.append(Said(text[at], False))
+                yield Said(text[at], False)
                 at += 1
             else:
-                found += [Said(token, True) for token in edit[1]]
+                for token in edit[1]:
+                    yield Said(token, True)
                 at += edit[0]
-        return found[:limit]
 
     def step(self, token: int) -> None:
         """``token`` was said."""

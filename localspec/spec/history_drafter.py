@@ -9,6 +9,7 @@ here the index is the user's own history (``localspec.history``), reached throug
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -243,7 +244,6 @@ class HistoryDrafter:
         return self._ahead
 
     def _along_best(self, best: Guess) -> tuple[list[int], list[float]]:
-        said = best.walk.ahead(MAX_WIDTH - 1)
         others = [
             text[at:]
             for text, at in (
@@ -253,7 +253,7 @@ class HistoryDrafter:
         tokens: list[int] = []
         chances: list[float] = []
         survival, rate, cell = 1.0, self._rate, best.cell
-        for i, (token, edited) in enumerate(said):
+        for i, (token, edited) in enumerate(islice(best.walk.saying(), MAX_WIDTH - 1)):
             if i:
                 agreeing = [text for text in others if i < len(text) and text[i] == token]
                 votes, others = votes_of(len(agreeing), len(others)), agreeing
