@@ -124,11 +124,11 @@ def _capabilities(header: Header) -> list[str]:
     heads = heads_of(header)
     if heads is not None:
         only = "only " * (heads.kind != "inside")
-        plural = "s" * (heads.n > 1)
+        layers = "layer that predicts" if heads.n == 1 else "layers that predict"
         use = f"cannot be used: {heads.unusable}" if heads.unusable else "can draft for it"
         if only and not heads.unusable:
             use = "draft for another model"
-        found.append(f"{only}{heads.n} layer{plural} that predict further tokens (MTP; {use})")
+        found.append(f"{only}{heads.n} {layers} further tokens (MTP; {use})")
     elif header.n_layer_nextn:
         found.append("MTP heads named in its settings, but not in the file")
     return found

@@ -19,7 +19,7 @@ import llama_cpp
 from localspec import paths
 
 MAX_LOG_BYTES = 4 * 1024 * 1024
-_ERROR_LEVEL = 3  # enum ggml_log_level: 1 info, 2 warning, 3 error, 4 debug, 5 continuation
+_ERROR_LEVEL = 4  # enum ggml_log_level: 1 debug, 2 info, 3 warning, 4 error, 5 continuation
 
 
 class NativeLog:

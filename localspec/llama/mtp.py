@@ -190,6 +190,8 @@ class MtpHeads:
     def _decode(
         self, tokens: Sequence[int], hidden: Hidden, position: int, *, with_logits: bool
     ) -> None:
+        if not 0 < len(tokens) <= self._n_batch or position + len(tokens) > self.n_ctx:
+            raise DecodeError(f"{len(tokens)} tokens are too many for the MTP heads at once")
         batch = self._batch.fill(tokens, hidden, position, with_logits=with_logits)
         code = int(llama_cpp.llama_decode(self.handle, batch))
         if code != 0:

@@ -187,6 +187,29 @@ def _reserved(handle: object, run: Callable[[], None]) -> int:
     return size
 
 
+@pytest.mark.parametrize("swa_full", [False, True])
+def test_the_plan_follows_the_kind_of_cache_that_a_window_has(
+    tmp_path: Path, swa_full: bool
+) -> None:
+    """Field report: a full-size cache takes 16 times the memory of one for the window."""
+    path = tiny.write_gemma3(tmp_path / "m.gguf")
+    log = Log()
+    model = Model(path)
+    context = Context(model, ContextSettings(8192, n_ubatch=64, swa_full=swa_full))
+    context.decode([1, 2, 3], 1)
+    taken = [
+        sum(log.sizes(LOGGED["KV cache"])),
+        _reserved(context.handle, lambda: context.decode([4], 1)),
+    ]
+    context.close()
+    model.close()
+    shape, settings = Shape.of(read_header(path)), Settings(8192, n_ubatch=64, swa_full=swa_full)
+    parts = {part.what: part.n_bytes for part in plan_memory(shape, settings, [CPU])}
+    _close("KV cache", parts["KV cache"], taken[0], swa_full)
+    n_bytes = parts["compute buffers"] - quantised_bytes(shape, settings)
+    _close("compute buffers", n_bytes, taken[1], swa_full)
+
+
 @pytest.mark.parametrize("name", ["lfm2", "mamba", "qwen35"])
 @pytest.mark.parametrize("drafts", [False, True])
 def test_recurrent_states_and_copies_of_them_are_as_large_as_planned(

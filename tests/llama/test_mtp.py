@@ -19,7 +19,6 @@ from helpers_tiny_models import (
     write_lfm2,
     write_qwen35,
 )
-from scipy import stats as scipy_stats
 
 from localspec.errors import DecodeError, ModelLoadError
 from localspec.gguf import read_header
@@ -39,7 +38,6 @@ from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
 N = 300
 PROMPT = list(range(10, 40))
 NOISE = 1.2  # the hybrid then strays from what its head expects at one token in five
-SMALL = 20  # vocabulary of the sampling tests
 
 # kind of heads: writers of the target's file and of the file of heads (None: the same one)
 KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path] | None]] = {
@@ -50,12 +48,11 @@ KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path] | None]] =
     ),
     "several": (lambda p: write_counting_step35(p, n_heads_mtp=3, noise=2.0), None),
     "shared": (
-        lambda p: write_counting_gemma4(p, noise=3.0),
+        lambda p: write_counting_gemma4(p, noise=6.0, seed=6),
         lambda p: write_counting_assistant(p, noise=0.2),
     ),
     "random": (lambda p: write_qwen35(p, n_heads_mtp=1), None),
     "by state": (lambda p: write_counting_qwen35(p, noise=0.9, by_token=0.0), None),
-    "small": (lambda p: write_counting_qwen35(p, noise=NOISE, n_vocab=SMALL, gain=0.05), None),
 }
 
 
@@ -140,15 +137,14 @@ def plain(context: Context, prompt: Sequence[int], n: int = N, **how: Any) -> li
 # -- exact and worth it -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "small"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_text_is_that_of_plain_decoding(rig: Build, kind: str) -> None:
     built = rig(kind)
     text = plain(built.context, PROMPT)
     tokens, finished = answer(built.engine(), PROMPT)
     assert tokens == text
     assert finished.stats.n_drafted > 0
-    if kind != "shared":
-        assert finished.stats.n_verified > finished.stats.n_accepted, "nothing was rejected"
+    assert finished.stats.n_verified - finished.stats.n_accepted > 5, "too little was rejected"
 
 
 @pytest.mark.parametrize("kind", ["inside", "apart", "several", "shared"])
@@ -319,75 +315,6 @@ def test_heads_that_rest_cost_nothing_and_can_be_woken(rig: Build) -> None:
     assert finished.stats.n_accepted > 10
 
 
-# -- above temperature 0 --------------------------------------------------------------------------
-
-
-def test_sampled_text_is_distributed_as_the_target_alone_would_have_it(rig: Build) -> None:
-    """Drawn tokens, in pairs, against the exact probability of each pair."""
-    built = rig("small")
-    prompt, n_draws = [3, 4, 5, 6], 800
-    expected = _triples(built.context, prompt)
-    counts: dict[tuple[int, ...], int] = {}
-    rng = np.random.default_rng(11)
-    n_accepted = 0
-    for _ in range(n_draws):
-        # No plain step first: already the second token is a drafted one.
-        pacer = FixedPacer("mtp", 3)
-        pacer.begin = lambda *_, pacer=pacer, **__: setattr(pacer, "_n_steps", 5)  # type: ignore[misc]
-        tokens, finished = answer(
-            built.engine(pacer), prompt, 3, sampler=FakeSampler(1.0), rng=rng, temperature=1.0
-        )
-        n_accepted += finished.stats.n_accepted
-        counts[tuple(tokens)] = counts.get(tuple(tokens), 0) + 1
-    assert 0.1 * n_draws < n_accepted < 0.9 * n_draws, "nothing was accepted, or nothing rejected"
-    for places in ((0, 1), (1, 2)):
-        observed, wanted = _merged(counts, expected, places, n_draws)
-        assert len(observed) > 15
-        assert scipy_stats.chisquare(observed, wanted).pvalue > 1e-3
-
-
-def _merged(
-    counts: dict[tuple[int, ...], int],
-    expected: dict[tuple[int, ...], float],
-    places: tuple[int, int],
-    n_draws: int,
-) -> tuple[list[int], list[float]]:
-    """How often each pair at ``places`` was seen, and should have been; the rare ones together."""
-    seen: dict[tuple[int, ...], int] = {}
-    for key, count in counts.items():
-        pair = tuple(key[place] for place in places)
-        seen[pair] = seen.get(pair, 0) + count
-    likely: dict[tuple[int, ...], float] = {}
-    for key, p in expected.items():
-        pair = tuple(key[place] for place in places)
-        likely[pair] = likely.get(pair, 0.0) + p * n_draws
-    common = [pair for pair, wanted in likely.items() if wanted >= 5]
-    observed = [seen.get(pair, 0) for pair in common]
-    wanted = [likely[pair] for pair in common]
-    return [*observed, n_draws - sum(observed)], [*wanted, n_draws - sum(wanted)]
-
-
-def _triples(context: Context, prompt: list[int]) -> dict[tuple[int, ...], float]:
-    """The exact probability of every three tokens after ``prompt`` at temperature 1."""
-    sampler = FakeSampler(1.0)
-    listener, context.listener = context.listener, None
-
-    def probabilities(prefix: list[int]) -> list[tuple[int, float]]:
-        context.clear()
-        context.decode(prefix, 1)
-        dist = sampler.distribution(context.row(0))
-        return [(int(i), float(p)) for i, p in zip(dist.ids, dist.probs, strict=True)]
-
-    found = {}
-    for a, p_a in probabilities(prompt):
-        for b, p_b in probabilities([*prompt, a]):
-            for c, p_c in probabilities([*prompt, a, b]):
-                found[a, b, c] = p_a * p_b * p_c
-    context.clear()
-    context.listener = listener
-    return found
-
-
 # -- what cannot be run is refused ---------------------------------------------------------------
 
 
@@ -406,6 +333,15 @@ def test_heads_that_were_not_loaded_are_refused(files: dict[str, tuple[Path, Pat
     with pytest.raises(ModelLoadError, match="loaded without them"):
         MtpHeads(context, Heads("inside", 1))
     _close(context)
+
+
+def test_more_tokens_than_the_heads_take_at_once_are_refused(rig: Build) -> None:
+    """Here, too, llama.cpp ends the process."""
+    heads = rig("several", n_batch=32).heads
+    n_embd = heads._hidden.shape[1]
+    for n, position in ((0, 0), (33, 0), (2, heads.n_ctx - 1)):
+        with pytest.raises(DecodeError, match="too many for the MTP heads"):
+            heads._decode([1] * n, np.zeros((n, n_embd), np.float32), position, with_logits=False)
 
 
 def test_heads_of_a_model_without_any_are_refused(tmp_path: Path) -> None:

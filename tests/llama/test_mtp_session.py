@@ -17,9 +17,10 @@ from helpers_tiny_models import (
 
 from localspec.config import Config
 from localspec.errors import LocalspecError, ModelLoadError, PairError
-from localspec.llama import ext
+from localspec.llama import ext, rollback
 from localspec.opening import open_session
 from localspec.session import Session
+from localspec.spec.engine import NO_ROLLBACK
 from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
 
@@ -158,6 +159,36 @@ def test_a_hybrid_keeps_states_within_its_plan(home: Path, start: Start) -> None
     assert session.target_context.policy.name == "kept states"
     assert session.target_context.settings.n_rs_seq == plan.settings.n_rs_seq > 0
     assert start(home / "with" / "count.gguf", mode="off").target_context.settings.n_rs_seq == 0
+
+
+def test_where_nothing_can_be_taken_back_nothing_is_drafted_and_it_says_so(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Field report: drafts from the text went on where a model's state cannot roll back."""
+    path = tiny.write_mamba(tmp_path / "m.gguf", noise=2.4, seed=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(rollback.Checkpoint, "rollback", lambda *_: False)
+        session = start(path)
+        assert (session.status.mode, session.status.reason) == ("off", NO_ROLLBACK)
+        text, finished = ask(session)
+        assert finished.stats.n_drafted == 0
+        with pytest.raises(PairError, match="--mode lookup is not possible"):
+            start(path, mode="lookup")
+    session = start(path, mode="lookup", draft_max=6)
+    assert session.status.mode == "lookup"
+    again, finished = ask(session)
+    assert again == text
+    assert finished.stats.n_verified > finished.stats.n_accepted > 0
+
+
+def test_a_model_of_an_unknown_architecture_is_refused_with_the_reason(
+    start: Start, tmp_path: Path
+) -> None:
+    metadata = tiny.qwen35_metadata(4, 1)
+    tensors = tiny.qwen35_tensors(0, 4, 1, tiny.size_of(0))
+    path = tiny.write_model(tmp_path / "m.gguf", "novel", metadata, tensors)
+    with pytest.raises(LocalspecError, match="unknown model architecture: 'novel'"):
+        start(path)
 
 
 # -- exact mode ------------------------------------------------------------------------------------
