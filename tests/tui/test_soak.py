@@ -12,6 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from bench.soak_chat import report, soak_app
+from localspec.tui.turns import question
 from localspec.tui.widgets import conversation
 
 MOUNTED = 10
@@ -88,3 +89,31 @@ def test_the_report_fails_beyond_its_limits() -> None:
     assert report([0.2] * 50, flat, memory) == 1
     assert report([0.01], flat[:50] + [0.002] * 50, memory) == 1
     assert report([0.01], flat, memory[:50] + [200 << 20] * 50) == 1
+
+
+async def test_scrolling_to_the_top_brings_earlier_turns_and_keeps_the_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation, "MOUNTED", 8)
+    monkeypatch.setattr(conversation, "MORE", 6)
+    app = soak_app(1, 0.0)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        turns = [question(f"Question {n}") for n in range(300)]
+        await app.view.show(turns, coloured=False)
+        await pilot.pause()
+        view = app.view
+        assert len(view.views) == 8
+        first = view.views[0]
+        for _ in range(20):
+            await pilot.press("pageup")
+            if len(view.views) > 8:
+                break
+        await until(pilot, lambda: first.region.y == view.region.y)
+        assert len(view.views) == 14
+        assert view.views[0].turn is turns[300 - 14]
+        assert not view.is_following
+        await pilot.press("ctrl+end")
+        assert view.is_following
+        assert view.scroll_y == view.max_scroll_y
+    assert app.inference.quit(20.0)

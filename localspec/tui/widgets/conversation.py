@@ -1,5 +1,5 @@
-"""The scrolling list of turns: the newest ones, and earlier ones on request, so that a long chat
-costs no more to draw than a short one."""
+"""The scrolling list of turns: the newest ones, and earlier ones when somebody scrolls to them, so
+that a long chat costs no more to draw than a short one."""
 
 from __future__ import annotations
 
@@ -182,6 +182,16 @@ class ConversationView(VerticalScroll, can_focus=False):
         """Tell the app when following ends or begins."""
         super().watch_scroll_y(old_value, new_value)
         self._tell_following()
+        if self._first and not self.is_following and new_value <= 0 < old_value:
+            self.call_next(self._earlier)
+
+    async def _earlier(self) -> None:
+        """Whoever scrolls to the top finds more there, and stays where they were."""
+        views = self.views
+        if not self._first or not views:
+            return
+        await self.more()
+        self.call_after_refresh(self.scroll_to_widget, views[0], animate=False, top=True)
 
     def _tell_following(self) -> None:
         if self.is_following != self._was_following:

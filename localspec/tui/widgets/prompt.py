@@ -24,6 +24,8 @@ class Completions(OptionList, can_focus=False):
 
     def offer(self, items: list[tuple[str, str]]) -> None:
         """Show (text, what it does); nothing when there are none."""
+        if not items and not self.display:
+            return  # as for nearly every key
         self.clear_options()
         self.display = bool(items)
         self._texts = [text for text, _ in items]
