@@ -18,6 +18,9 @@ from bench.replay.policies import PlusMinusOne, replay, taught
 from bench.replay.simulate import run
 from bench.replay.traces import Trace, load
 
+HALVES = ("tune", "check")
+"""Constants are chosen on every other answer, and judged on the ones between."""
+
 Cell = Callable[[Curve], list[float]]
 
 MODE_NAMES = {
@@ -71,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
     parser.add_argument("--modes", default="gwsr", help="of g, w, s, r (default: all)")
     parser.add_argument("--seeds", type=int, default=3, help="noisy runs of each answer")
-    parser.add_argument("--half", choices=("tune", "check"), help="only this half of the prompts")
+    parser.add_argument("--half", choices=HALVES, help="only this half of the prompts")
     parser.add_argument("--trace", type=Path, help="replay this file of localspec run --trace")
     arguments = parser.parse_args()
     if arguments.trace is not None:
@@ -80,13 +83,15 @@ def main() -> None:
     everything = load()
     for mode in arguments.modes:
         traces = [trace for trace in everything if trace.mode == mode]
-        if arguments.half:
-            traces = traces[0 if arguments.half == "tune" else 1 :: 2]
-        print(f"\n{MODE_NAMES[mode]}: {len(traces)} answers, {arguments.seeds} seeds")
-        show((curve.name for curve in curves.ALL), "")
-        for name, cell in rows(traces, everything, range(arguments.seeds)):
-            speeds = [cell(curve) for curve in curves.ALL]
-            show((f"{geometric_mean(s):.2f} ({min(s):.2f})" for s in speeds), name)
+        for half in HALVES if arguments.half is None else (arguments.half,):
+            part = traces[HALVES.index(half) :: 2]
+            print(
+                f"\n{MODE_NAMES[mode]}, to {half} on: {len(part)} answers, {arguments.seeds} seeds"
+            )
+            show((curve.name for curve in curves.ALL), "")
+            for name, cell in rows(part, everything, range(arguments.seeds)):
+                speeds = [cell(curve) for curve in curves.ALL]
+                show((f"{geometric_mean(s):.2f} ({min(s):.2f})" for s in speeds), name)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,10 @@ MIN_SURVIVAL = 0.03
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
 VERY_SURE = 0.97
-N_STATES = 3
-STATE_PRIORS = (0.44, 0.62, 0.86)
+N_STATES = 4
+STATE_PRIORS = (0.44, 0.62, 0.86, 0.60)
+FRESH = 3
+UNSURE = 0.6
 STATE_WEIGHT = 8.0
 STALE = 3
 TRUST_WEIGHT = 6.0
@@ -90,9 +92,9 @@ class ModelAcceptance:
         """A new text. Above temperature 0 the draft's tokens are drawn."""
         self._sampled = temperature > 0
         self._n_sure, self._n_seen = [0.0] * N_STATES, [0.0] * N_STATES
-        self._state: int | None = None
+        self._state = FRESH
         self._sure = [0.985 * SHAPE_WEIGHT, SHAPE_WEIGHT]
-        self._unsure = [0.65 * SHAPE_WEIGHT / 2, SHAPE_WEIGHT / 2]
+        self._unsure = [UNSURE * SHAPE_WEIGHT / 2, SHAPE_WEIGHT / 2]
         self._idle = 0
 
     @property
@@ -113,9 +115,8 @@ class ModelAcceptance:
         """A token with this probability was drafted."""
         claim = self.claim(confidence)
         sure = claim >= SURE
-        if self._state is not None:
-            self._n_sure[self._state] = self._n_sure[self._state] * DECAY + sure
-            self._n_seen[self._state] = self._n_seen[self._state] * DECAY + 1
+        self._n_sure[self._state] = self._n_sure[self._state] * DECAY + sure
+        self._n_seen[self._state] = self._n_seen[self._state] * DECAY + 1
         self._state = 0 if not sure else 1 if claim < VERY_SURE else 2
         mean = self._sure if sure else self._unsure
         mean[0] = mean[0] * DECAY + claim
@@ -134,7 +135,7 @@ class ModelAcceptance:
         """Tokens were committed without this drafter."""
         self._idle += n_tokens
         if self._idle > STALE:
-            self._state = None
+            self._state = FRESH
         if self._idle >= FORGET_AFTER:
             self._idle = 0
             self._n_sure = [n / 2 for n in self._n_sure]
@@ -149,9 +150,6 @@ class ModelAcceptance:
     @property
     def share_next(self) -> float:
         """How likely the next drafted token is a sure one."""
-        if self._state is None:
-            prior = sum(STATE_PRIORS) * STATE_WEIGHT
-            return (prior + sum(self._n_sure)) / (N_STATES * STATE_WEIGHT + sum(self._n_seen))
         return self.share_after(self._state)
 
     @property

@@ -27,7 +27,7 @@ CHEAP = 1.5
 """Wider decodes may be tried at once where the prompt rate promises that they cost no more."""
 GROWTH = 2
 """Else no decode is wider than so many times the widest one measured: slow start."""
-GUESS_N = 1
+GUESS_N = 0
 """A guess from neighbours or the prompt rate counts as so many measurements."""
 POOL_N = 20
 NARROW = 4
@@ -39,8 +39,11 @@ AGEING = 16
 """Ages matter so little that they are looked at only once in so many decodes."""
 FEW = 32
 """Up to so many missed tokens a draft model reads at the price of few: decodes of some rows."""
+SLOPE = 2.0
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
+HOPELESS = 0.7
+"""Where a token of the prompt pass takes this much of a plain decode, wide decodes cannot pay."""
 DEFAULT_PROMPT_RATE = 0.35
 """Time per prompt token over one plain decode, while unknown: rather dear (a CPU)."""
 _ROWS = tuple(math.pow(max(0, width - 1), 0.6) for width in range(MAX_WIDTH + 1))
@@ -73,7 +76,9 @@ class Estimate:
     def add(self, value: float) -> None:
         """One more measurement."""
         if self.n == 0:
-            self.value = value
+            # Dearer than guessed may be a stall: not all of it is believed at once.
+            ratio = value / self.value if self.value > 0 else 1.0
+            self.value = self.value * ratio ** (2 / 3) if ratio > 1 else value
         else:
             clipped = min(max(value, self.value * CLIP_LOW), self.value * CLIP_HIGH)
             weight = min(1.0, max(MIN_WEIGHT, 1 / (self.n + 0.5)))
@@ -175,10 +180,15 @@ class TargetCosts:
         return max(self._widths)
 
     @property
+    def may_pay(self) -> bool:
+        """Nothing wider was measured yet, and the prompt pass was fast enough for hope."""
+        return self.widest == 1 and self.prompt_rate < HOPELESS
+
+    @property
     def reach(self) -> int:
         """The widest decode that may be tried: twice what was measured (slow start), or what the
         prompt rate alone says to be cheap."""
-        width = max(FIRST_WIDTH, GROWTH * self.widest)
+        width = max(FIRST_WIDTH, int(GROWTH * self.widest))
         while width < MAX_WIDTH and self._prior(width + 1) <= CHEAP:
             width += 1
         return width
@@ -260,7 +270,7 @@ class TargetCosts:
     def _prior(self, width: int) -> float:
         """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
         rate = self.prompt_rate
-        return min(width, max(1 + 3 * rate * _ROWS[width], rate * width))
+        return min(width, max(1 + SLOPE * rate * _ROWS[width], rate * width))
 
 
 def _pooled(

@@ -131,7 +131,7 @@ LAG = 1.0
 """A model drafter this little behind catches up in its first decode."""
 HORIZON = 96
 """Tokens over which catching up must pay for itself."""
-STAKE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 0.6, 0.05
+STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
 so that very short answers risk little, and a part that grows with the answer."""
 LOSS, LOSS_PER_TOKEN = 8.0, 0.0
@@ -355,7 +355,7 @@ class AutoPacer:
                 best = Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
                 worth = plan.value
                 break
-        if best.n == 0 and self._target.widest == 1 and self._n_plain >= PROBE_AFTER:
+        if best.n == 0 and self._target.may_pay and self._n_plain >= PROBE_AFTER:
             for offer in offers:
                 if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
                     n = min(room, offer.available, FIRST_WIDTH - 1)
@@ -381,7 +381,7 @@ class AutoPacer:
     def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._drafts[offer.drafter].catch_up(offer.lag - 1)
-        stake = min(STAKE, STAKE_RAMP * self._n_tokens) + STAKE_PER_TOKEN * self._n_tokens
+        stake = min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens) + STAKE_PER_TOKEN * self._n_tokens
         if price > stake + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain

@@ -15,7 +15,7 @@ COPY_PREMIUM = 0.25
 CALIBRATED_PREMIUM = 0.15
 """The same for a copy that comes with calibrated chances."""
 
-LOOKAHEAD = 12
+LOOKAHEAD = 16
 """How many drafted tokens are planned ahead; further ones would not change the next decision."""
 
 Cost = Callable[[int], float]
