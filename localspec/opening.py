@@ -157,6 +157,8 @@ class _Opening:
             planned_for = self._draft_file
             plan = self._planner.plan(self._wanted, failed)
             assert plan is not None, "the header of a file that is here can be read"
+            if failed:
+                self._tell(plan.reason)  # it names what failed, and what comes instead
             self._follow(plan)
             if self._draft_file is not None and self._draft_file != planned_for:
                 # Another draft than the one that was fetched, whose header may show more.
@@ -169,7 +171,6 @@ class _Opening:
                 if plan.step in failed:
                     raise
                 failed[plan.step] = error.message
-                self._progress.note(f"{error.message}; trying the next best")
 
     def _load(self, plan: Plan, header: Header, target: Path, draft: Path | None) -> Session:
         given_up = self._draft_file is None and not self._own_heads

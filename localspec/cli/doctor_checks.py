@@ -189,9 +189,10 @@ def machine(report: Report, hardware: Hardware) -> None:
 
 
 def profile(report: Report, hardware: Hardware, config: Config) -> Profile | None:
+    from localspec import catalog
     from localspec.errors import ConfigError
     from localspec.hardware import threads_for
-    from localspec.profiles import budget_for, choose, customised, load_profiles
+    from localspec.profiles import budget_for, check_pair, choose, customised, load_profiles
     from localspec.terminal import size
 
     report.section("What will be used")
@@ -204,6 +205,12 @@ def profile(report: Report, hardware: Hardware, config: Config) -> Profile | Non
         report.problems.append((error.message, error.hint))
         return None
     profile = customised(found, config)
+    try:
+        known = catalog.load()
+        for choice in profile.pairs:
+            check_pair(choice, known)
+    except ConfigError as error:
+        report.problems.append((error.message, error.hint))
     n_threads, why = threads_for(profile.threads, hardware.cpu)
     if config.threads is not None:
         why = config.source_of("threads")
@@ -290,9 +297,8 @@ def default_model(
     try:
         entry = catalog.load().find(name)
         model = entry.target if isinstance(entry, Pair) else entry
-    except LocalspecError as error:
-        report.warnings.append((error.message, error.hint))
-        return None
+    except LocalspecError:
+        return None  # told with the profile
     return (model.repo, model.shards[0].name) if model.repo else None
 
 

@@ -8,7 +8,7 @@ import click
 
 from localspec.cli.options import AtLeast, config_from, model_options
 from localspec.cli.output import TerminalProgress, data, table, text
-from localspec.errors import MemoryPlanError, ModelNotFoundError, UsageError
+from localspec.errors import MemoryPlanError, ModelNotFoundError, PairError, UsageError
 
 if TYPE_CHECKING:
     from localspec.planning import Machine
@@ -47,7 +47,7 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
     machine, selection, store = prepare(config, TerminalProgress(quiet=True))
     try:
         plan = Planner(config, machine, selection, store).plan(selection.draft)
-    except MemoryPlanError as error:
+    except (MemoryPlanError, PairError) as error:
         _show_refusal(error, name_of(selection.target), machine, as_json=as_json)
         raise
     if plan is None:
@@ -99,8 +99,11 @@ def command(pair: str | None, context: int | None, as_json: bool, **flags: Any) 
     return 0
 
 
-def _show_refusal(error: MemoryPlanError, target: str, machine: Machine, *, as_json: bool) -> None:
+def _show_refusal(
+    error: MemoryPlanError | PairError, target: str, machine: Machine, *, as_json: bool
+) -> None:
     """What was tried. The sentence itself comes from the error."""
+    steps = error.steps if isinstance(error, MemoryPlanError) else ()
     if as_json:
         data(
             {
@@ -121,10 +124,10 @@ def _show_refusal(error: MemoryPlanError, target: str, machine: Machine, *, as_j
                 ],
                 "steps": [
                     {"name": name, "verdict": verdict, "reason": reason}
-                    for name, verdict, reason in error.steps
+                    for name, verdict, reason in steps
                 ],
             }
         )
-    elif error.steps:
-        table(["tried, best first", "outcome", ""], error.steps)
+    elif steps:
+        table(["tried, best first", "outcome", ""], steps)
         click.echo()

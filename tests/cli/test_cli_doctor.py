@@ -170,6 +170,22 @@ def test_wrong_settings_are_a_problem_and_hide_nothing(
     assert found["models"]["writable"] is True
 
 
+def test_a_profile_that_names_no_pair_of_the_catalog_is_a_problem(
+    tmp_path: Path,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use(monkeypatch, tmp_path, cores(2), [CPU_DEVICE])
+    (home / "config" / "profiles").mkdir(parents=True)
+    text = "extends: cpu\npairs:\n  - {memory: 0, pair: qwen2.5-codr-1.5b}\n"
+    (home / "config" / "profiles" / "cpu.yaml").write_text(text, "utf-8")
+    found = doctor(capsys, "--offline", code=1)
+    assert [problem["message"].partition("cpu.yaml")[2] for problem in found["problems"]] == [
+        ', line 3: the catalog has no pair or model called "qwen2.5-codr-1.5b"'
+    ]
+
+
 def test_a_place_for_models_that_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

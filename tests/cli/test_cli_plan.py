@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers_gguf import write_tiny_llama
+from helpers_gguf import byte_metadata, byte_vocab, write_gguf, write_tiny_llama
 from helpers_machines import GIB, MIB, FakeDevice, container_v2, cores, cuda, linux
 
 from localspec import hardware
@@ -267,3 +267,25 @@ def test_how_much_of_the_file_is_needed(capsys: pytest.CaptureFixture[str]) -> N
     head, *rows = parts.splitlines()
     assert head.split() == ["device", "part", "of", "size", "needed"]
     assert len(rows) == len(json.loads(plan(capsys, PAIR, "--json")[1])["parts"])
+
+
+def test_a_draft_of_other_tokens_is_refused_in_words_and_as_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """F02: as far as headers tell, before anything is loaded."""
+    target = write_tiny_llama(tmp_path / "target.gguf")
+    tokens, types = byte_vocab()
+    tokens[70] = "other"
+    draft = write_gguf(
+        tmp_path / "draft.gguf", {**byte_metadata(), "llama.block_count": 1},
+        tokens=tokens, token_types=types,
+    )  # fmt: skip
+    code, out, err = plan(capsys, str(target), "-md", str(draft), "--json")
+    assert code == 5
+    value = json.loads(out)
+    assert (value["mode"], value["steps"]) == (None, [])
+    assert value["reason"] == (
+        "target.gguf cannot run with a draft: draft draft.gguf is not possible (Their vocabularies "
+        'differ: token 70 is "F" in the target and "other" in the draft).'
+    )
+    assert f"localspec: {value['reason']}" in err

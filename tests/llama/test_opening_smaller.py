@@ -200,7 +200,6 @@ def test_a_smaller_draft_after_an_allocation_that_failed(
     with closing(opening.open_session(config(models), notes)) as session:
         assert (session.status.mode, session.status.draft) == ("draft", "small.gguf")
         assert notes.said == [
-            "no memory for this context; trying the next best",
             "Draft small.gguf on the CPU: draft draft.gguf on the CPU could not be loaded (no "
             "memory for this context).",
         ]
