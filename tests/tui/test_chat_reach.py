@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,12 +14,15 @@ from helpers_tui import ask, chatting, make_app, shown, until
 from rich.console import Console
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.widget import Widget
 
 import localspec.tui
 from localspec.tui.app import ChatApp
 from localspec.tui.commands import COMMANDS
 from localspec.tui.fakes import Script, words
 from localspec.tui.texts import help_text
+from localspec.tui.widgets.dialogs import TextDialog
+from localspec.tui.widgets.footer import KeyLine
 from localspec.tui.widgets.message import MessageView
 from localspec.tui.widgets.sidebar import Sidebar
 
@@ -136,3 +141,48 @@ async def test_no_color(monkeypatch: pytest.MonkeyPatch, no_colour: bool) -> Non
         ]
         assert any(style.underline for style in styles)
         assert any(style.bold for style in styles)
+
+
+async def test_the_footer_shows_what_keys_do_now_and_can_be_clicked() -> None:
+    gate = threading.Event()
+    app = make_app(Script(lambda _: words("Some words"), gate=gate))
+    async with chatting(app, (110, 20)) as pilot:
+        line = app.query_one(KeyLine)
+
+        def keys() -> str:
+            return str(line.content)
+
+        assert "f1 Help" in keys()
+        assert "Stop" not in keys()  # nothing to stop
+        await ask(pilot, "Go on", wait=False)
+        await until(pilot, lambda: "Stop" in keys())
+        gate.set()
+        await until(pilot, lambda: app.is_idle and "Stop" not in keys())
+        await pilot.press("ctrl+up")
+        await until(pilot, lambda: "c Copy" in keys())
+        await pilot.press("escape")
+        await until(pilot, lambda: "c Copy" not in keys())
+        assert await pilot.click(KeyLine, offset=(keys().index("Help"), 0))
+        await until(pilot, lambda: isinstance(app.screen, TextDialog))
+        await pilot.press("escape")
+        # As many whole keys as there is room for.
+        await pilot.resize_terminal(45, 20)
+        assert keys().rstrip().endswith(("Help", "Quit", "Panel", "line", "Send"))
+        assert len(keys()) <= 45
+        assert line.n_updates < 15
+
+
+@pytest.mark.parametrize("key", ["f1", "ctrl+p"])
+async def test_nothing_of_the_footer_piles_up(key: str) -> None:
+    """Textual's own keeps each key that it ever drew."""
+    app = make_app()
+    async with chatting(app, (100, 20)) as pilot:
+        counts = []
+        for _ in range(6):
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.press("escape")
+            await pilot.pause()
+            gc.collect()
+            counts.append(sum(isinstance(found, Widget) for found in gc.get_objects()))
+        assert counts[-1] <= counts[1] + 3

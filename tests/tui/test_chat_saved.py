@@ -15,8 +15,9 @@ from textual.widgets import OptionList
 
 from localspec.errors import LocalspecError
 from localspec.sessions import Chats
+from localspec.tui.arrivals import SLOWEST_S
 from localspec.tui.fakes import Script, ScriptedStatus
-from localspec.tui.keeper import Keeper
+from localspec.tui.keeper import SAVE_EVERY_S, Keeper
 from localspec.tui.turns import Conversation, Turn, question
 
 
@@ -219,3 +220,22 @@ def test_a_kill_loses_at_most_the_last_second(path: Path) -> None:
 
 def test_threads_do_not_outlive_a_test() -> None:
     assert not [t for t in threading.enumerate() if t.name == "inference" and t.is_alive()]
+
+
+def test_every_word_that_was_seen_is_handed_over_at_once(path: Path) -> None:
+    """Nobody knows when more comes: a slow model must not hold words back from the database."""
+    with Chats.open(path, interval_s=0.0) as chats:
+        keeper = Keeper(chats, pytest.fail)
+        keeper.add(question("go"))
+        turn = Turn("assistant", "writing")
+        keeper.add(turn)
+        for word in ("one ", "two ", "three "):
+            turn.add_text(word)
+            keeper.progress(turn)
+        saved = chats.get("latest").turns[-1]
+        assert (saved.content, saved.state) == ("one two three ", "partial")
+
+
+def test_a_kill_loses_the_words_of_less_than_a_second() -> None:
+    # New words wait for the view's longest rest, then for the database's next writing.
+    assert SLOWEST_S + SAVE_EVERY_S < 1.0
