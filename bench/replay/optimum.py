@@ -12,7 +12,7 @@ from bench.replay.curves import Curve
 from bench.replay.traces import Trace
 
 MAX_COPY = 63
-MAX_MODEL = 16
+MAX_MODEL = 48
 
 
 def optimum(trace: Trace, curve: Curve) -> float:

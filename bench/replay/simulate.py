@@ -112,7 +112,7 @@ class RecordedCopies:
         return Draft(tokens, [1.0] * limit)
 
     def commit(self, n_tokens: int) -> list[Hindsight]:
-        """``n_tokens`` more are committed; at which of them a copy would have begun, and how well."""
+        """``n_tokens`` more are there; at which of them a copy would have begun, and how well."""
         places = self._trace.matches[self._at : self._at + n_tokens]
         self._at += n_tokens
         return [Hindsight(self.name, length, right > 0) for length, right in places if length]

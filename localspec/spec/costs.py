@@ -27,8 +27,6 @@ CHEAP = 1.5
 """Wider decodes may be tried at once where the prompt rate promises that they cost no more."""
 GROWTH = 2
 """Else no decode is wider than so many times the widest one measured: slow start."""
-GUESS_N = 0
-"""A guess from neighbours or the prompt rate counts as so many measurements."""
 POOL_N = 20
 NARROW = 4
 RETRY_PER_DECODE = 1 / 512
@@ -40,6 +38,10 @@ AGEING = 16
 FEW = 32
 """Up to so many missed tokens a draft model reads at the price of few: decodes of some rows."""
 SLOPE = 2.0
+"""How steeply cost is guessed to rise at first. Measured machines lie at 2 to 3; hope is cheaper
+than fear, because what is tried is measured and what is not tried stays unknown."""
+SURPRISE = 2 / 3
+"""The first measurement, if dearer than guessed, counts to this power: it may be a stall."""
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 HOPELESS = 0.7
@@ -76,9 +78,8 @@ class Estimate:
     def add(self, value: float) -> None:
         """One more measurement."""
         if self.n == 0:
-            # Dearer than guessed may be a stall: not all of it is believed at once.
             ratio = value / self.value if self.value > 0 else 1.0
-            self.value = self.value * ratio ** (2 / 3) if ratio > 1 else value
+            self.value = self.value * ratio**SURPRISE if ratio > 1 else value
         else:
             clipped = min(max(value, self.value * CLIP_LOW), self.value * CLIP_HIGH)
             weight = min(1.0, max(MIN_WEIGHT, 1 / (self.n + 0.5)))
@@ -221,7 +222,7 @@ class TargetCosts:
         elif scale is not None:
             if width not in self._widths:
                 guess = self(width)
-                self._widths[width] = Estimate(guess, GUESS_N)
+                self._widths[width] = Estimate(guess)
             self._widths[width].add(seconds / scale)
             self._recent.append(seconds / self._widths[width].value)
         self._seen_at[width] = self._n_decodes

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance
+from localspec.spec.breaker import Breaker
 from localspec.spec.costs import (
     FIRST_WIDTH,
     MAX_WIDTH,
@@ -125,49 +126,25 @@ MARGIN = 0.03
 MODEL_PREMIUM = 0.04
 """A model's draft must be worth this much more on top."""
 MAX_MODEL_DRAFT = 48
+"""Its own probability ends a draft long before, but copied or formulaic text goes on and on."""
 MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
-LAG = 1.0
 """A model drafter this little behind catches up in its first decode."""
 HORIZON = 96
 """Tokens over which catching up must pay for itself."""
 STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
-so that very short answers risk little, and a part that grows with the answer."""
-LOSS, LOSS_PER_TOKEN = 8.0, 0.0
-"""Plain decodes that drafting may have lost before the breaker opens."""
-PAUSE_TOKENS = 32
+so that very short answers risk little, and a part that grows with the answer. What is as cheap as a
+decode may be done at once."""
 PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
 PROBE_EVIDENCE = 4
-BASELINE_TOKENS = 256
-BASELINE_FIRST = 64
+BASELINE_FIRST, BASELINE_TOKENS = 64, 256
+"""At the latest after so many tokens a plain step is taken, to see what plain decoding costs: the
+first of an answer, and later ones."""
 BASELINE_CHEAP = 0.25
-"""At the latest after so many tokens a plain step is taken, to see what plain decoding costs."""
-
-
-class Breaker:
-    """Switches drafting off for a while when it lost time; longer each time within an answer."""
-
-    def __init__(self) -> None:
-        self.saved = 0.0
-        self._balance = 0.0
-        self._pause = PAUSE_TOKENS
-        self._until = 0
-
-    def add(self, saved: float, n_tokens: int) -> None:
-        """A step saved so many plain decodes (negative: lost); ``n_tokens`` since the start."""
-        self.saved += saved
-        self._balance += saved
-        if self._balance < -(LOSS + LOSS_PER_TOKEN * n_tokens):
-            self._balance = 0.0
-            self._until = n_tokens + self._pause
-            self._pause *= 2
-
-    def is_open(self, n_tokens: int) -> bool:
-        """Is drafting off now?"""
-        return n_tokens < self._until
+"""From half of that on it is taken as soon as drafting is worth no more than so many decodes."""
 
 
 class AutoPacer:
@@ -286,7 +263,7 @@ class AutoPacer:
         self._n_tokens += n_emitted
         if n_emitted > 0:
             self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
-            self._breaker.saved -= invested
+            self._breaker.invested(invested)
             weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
             self._rate += weight * (min(1.0, cost / n_emitted) - self._rate)
 
@@ -331,7 +308,7 @@ class AutoPacer:
         best = Choice(PLAIN, 0, "no draft is expected to pay here")
         worth = self._price - 1 + MARGIN
         behind: list[tuple[Offer, Plan]] = []
-        lag_cost = LAG * sum(
+        lag_cost = sum(
             self._drafts[o.drafter].lag_few.value
             for o in offers
             if o.drafter in self._models and o.lag <= SMALL_LAG
@@ -381,7 +358,10 @@ class AutoPacer:
     def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._drafts[offer.drafter].catch_up(offer.lag - 1)
-        stake = min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens) + STAKE_PER_TOKEN * self._n_tokens
+        stake = (
+            min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
+            + STAKE_PER_TOKEN * self._n_tokens
+        )
         if price > stake + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain

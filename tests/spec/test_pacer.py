@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import pytest
 
+from localspec.spec.acceptance import CopyAcceptance
+from localspec.spec.breaker import Breaker
 from localspec.spec.costs import Learned, TargetCosts
 from localspec.spec.drafter import Draft, Hindsight, Measured, Offer, Pacer
 from localspec.spec.events import PLAIN
@@ -15,10 +17,10 @@ from localspec.spec.pacer import (
     BASELINE_TOKENS,
     N_BASELINE_FIRST,
     AutoPacer,
-    Breaker,
     FixedPacer,
     PlainPacer,
 )
+from localspec.spec.planning import Drafted, Outlook, plan_copy
 
 T1_S = 0.01
 FLAT = 0.04
@@ -438,3 +440,73 @@ def test_a_prompt_of_a_few_tokens_says_nothing() -> None:
     before = table.prompt_rate
     table.prefilled(3, T1_S)
     assert table.prompt_rate == before
+
+
+def test_the_first_measurement_outweighs_the_guess() -> None:
+    table = TargetCosts()
+    table.learn(1, T1_S)
+    guess = table(8)
+    table.learn(8, 3 * guess * T1_S)
+    assert table(8) > 1.8 * guess
+
+
+def test_where_the_prompt_pass_is_slow_wide_decodes_are_not_even_measured() -> None:
+    machine = Machine(auto(), cost=dear, match=(9, 0.9)).run(200)
+    assert {width for _, _, width in machine.used} == {1}
+
+
+def test_a_known_prompt_rate_spares_the_first_plain_step() -> None:
+    pacer = auto()
+    Machine(pacer, model=(0.1, 0.95, 0.95)).run(200)
+    again = Machine(AutoPacer({"draft": 0.1}, pacer.learned()), model=(0.1, 0.95, 0.95), n_prompt=9)
+    again.step()
+    assert again.used[0][1] == "draft"
+    again.run(200)
+    assert again.tokens_with(PLAIN)
+    assert again.pacer.baseline_step_s() == pytest.approx(T1_S)
+
+
+# -- planning
+
+
+def outlook(share_next: float = 0.9, share_sure: float = 0.9) -> Outlook:
+    return Outlook(share_next, share_sure, chance_sure=0.98, chance_unsure=0.5)
+
+
+def test_after_an_unsure_token_less_is_expected() -> None:
+    assert outlook(share_next=0.4).tokens(8) < outlook(share_next=0.9).tokens(8)
+    start = Drafted(cheap, 0.7)
+    low = start.go_on_value(outlook(share_next=0.4), 0.1, 8)
+    assert low < start.go_on_value(outlook(share_next=0.9), 0.1, 8)
+
+
+def test_a_drawn_draft_is_planned_whole() -> None:
+    """Verifying none of it is no way out, so a bad token lowers what stopping is worth."""
+    kept, whole = Drafted(dear, 0.7), Drafted(dear, 0.7, whole=True)
+    for draft in (kept, whole):
+        draft.add(0.1)
+    assert (kept.n_best, whole.n_best) == (0, 1)
+    assert whole.stop_value < kept.stop_value
+    assert whole.go_on_value(outlook(), 0.1, 8) < kept.go_on_value(outlook(), 0.1, 8)
+
+
+def test_what_a_copy_leaves_the_model_to_read_is_charged() -> None:
+    survival = [0.7, 0.5, 0.3]
+    free = plan_copy(survival, cheap, 0.6)
+    charged = plan_copy(survival, cheap, 0.6, lag_cost=0.3)
+    assert free.n > charged.n
+
+
+def test_catching_up_does_not_open_the_breaker() -> None:
+    breaker = Breaker()
+    breaker.invested(50.0)
+    assert not breaker.is_open(1)
+    assert breaker.saved == -50.0
+
+
+def test_copies_that_deliver_less_than_promised_are_expected_to_go_on_so() -> None:
+    copies = CopyAcceptance()
+    before = copies.survival(8, 4)[0]
+    for _ in range(4):
+        copies.copied(promised=8.0, delivered=1)
+    assert copies.survival(8, 4)[0] < 0.6 * before
