@@ -85,7 +85,7 @@ def _chat(
     *,
     saves: bool,
 ) -> int:
-    # Nothing that is made until the first picture becomes garbage; the view turns this on again.
+    # Nothing that is made until the first picture becomes garbage; the opener turns this on again.
     gc.disable()
     from localspec import paths
     from localspec.tui.app import QUIT_S, ChatApp
@@ -111,6 +111,7 @@ def _chat(
             terminal=terminal,
         )
         code = app.run()
+    gc.enable()
     app.keeper.close()
     if not app.inference.quit(QUIT_S):
         # Native code that does not return would hold up the end of the program.
@@ -152,6 +153,10 @@ class _Opener:
         self._chats = chats
 
     def __call__(self, config: Config, progress: Progress, cancelled: Cancelled) -> Session:
+        # What the view is made of stays until the end: to look through it for garbage again and
+        # again would hold up the keys.
+        gc.freeze()
+        gc.enable()
         from localspec.opening import open_session
 
         chats, self._chats = self._chats, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -59,10 +58,6 @@ class ChatApp(Acting):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        # What there is now stays until the end: to look through it for garbage again and again
-        # would hold up the keys.
-        gc.freeze()
-        gc.enable()
         self.inference.start()
         self.inference.put(Open(self.settings.config))
         self.run_worker(self._prepare(), exit_on_error=False)

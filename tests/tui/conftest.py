@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import textual.app
 import textual.pilot
@@ -10,6 +13,15 @@ from textual._wait import wait_for_idle
 from localspec.tui import arrivals
 
 LONGEST_S = 0.15
+
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen() -> Iterator[None]:
+    """All that was imported stays; collecting garbage need not look through it in each test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,14 @@ from bench.soak_chat import report, soak_app
 from localspec.tui.turns import question
 from localspec.tui.widgets import conversation
 
-MOUNTED = 10
+MOUNTED = 6
 N_WORDS = 30
 N_TURNS = 6
 
 
 async def test_a_long_chat_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "MOUNTED", MOUNTED)
-    app = soak_app(60, 0.0)
+    app = soak_app(N_WORDS, 0.0)
     app.pace_s = 0.005
     counts: list[int] = []
     async with app.run_test(size=(80, 24)) as pilot:
