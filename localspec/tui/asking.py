@@ -106,7 +106,7 @@ class Asking(Arrivals):
             Ask(
                 turn.id,
                 messages,
-                self.settings.for_answer(),
+                self.settings.sampling,
                 config.max_tokens,
                 self.conversation.n_dropped,
                 self.keeper.source,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +68,6 @@ class Settings:
         if isinstance(found, bool):
             return "on" if found else "off"
         return "none" if found is None else f"{found:g}" if isinstance(found, float) else str(found)
-
-    def for_answer(self) -> Sampling:
-        """The sampler settings with a seed: a fresh one if the user named none."""
-        if self.sampling.seed is not None:
-            return self.sampling
-        return dataclasses.replace(self.sampling, seed=secrets.randbits(32))
 
     def as_saved(self) -> dict[str, Any]:
         """What is kept with each answer."""
