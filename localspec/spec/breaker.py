@@ -28,7 +28,7 @@ class Breaker:
             self._pause *= 2
 
     def invested(self, cost: float) -> None:
-        """So many plain decodes were spent on catching up: no loss, but no longer there to spend."""
+        """So many plain decodes were spent on catching up: no loss, but they are spent."""
         self.saved -= cost
 
     def is_open(self, n_tokens: int) -> bool:

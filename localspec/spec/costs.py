@@ -233,7 +233,7 @@ class TargetCosts:
         """Cost of one decode of ``width`` tokens, in plain decodes."""
         if not self._table:
             self._table = self._tabulate()
-        return self._table[min(width, MAX_WIDTH)]
+        return self._table[width if width < MAX_WIDTH else MAX_WIDTH]
 
     def _tabulate(self) -> list[float]:
         """Linear between the measured widths; beyond them the shape of the prior."""

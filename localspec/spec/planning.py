@@ -119,15 +119,16 @@ class Drafted:
             return float("-inf")
         p_sure, p_unsure, share = outlook.chance_sure, outlook.chance_unsure, outlook.share_sure
         price, survival, tokens, stop = self.price, self.survival, self.tokens, self.stop_value
+        cost, whole = self.cost, self.whole
         stops, unsure = [stop], []  # after j more sure tokens; when the one after them is unsure
         for width in range(self.n + 2, self.n + steps + 2):
-            paid = self.cost(width)
+            paid = cost(width)
             value = price * (tokens + survival * p_unsure) - paid
-            unsure.append(value if value > stop or self.whole else stop)
+            unsure.append(value if value > stop or whole else stop)
             survival *= p_sure
             tokens += survival
             value = price * tokens - paid
-            if value > stop or self.whole:
+            if value > stop or whole:
                 stop = value
             stops.append(stop)
         worth = stop
