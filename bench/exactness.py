@@ -37,7 +37,7 @@ PROMPTS = Path(__file__).parent / "data" / "prompts.yaml"
 SCHEMAS = Path(__file__).parent / "data" / "schemas.json"
 LONG = "Notes from the archive, not needed for the question.\n" + "".join(
     f"Entry {n}: on day {n} the gauge showed {n * n % 89} units and nobody was surprised.\n"
-    for n in range(1, 24)
+    for n in range(1, 17)
 )
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from localspec.errors import DecodeError
+from localspec.history import History
 from localspec.llama.context import Context, ContextSettings
 from localspec.llama.model import Model
 from localspec.llama.sampler import Chain
 from localspec.spec.drafter import Choice, Drafter, Offer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
+from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
 from localspec.spec.pacer import FixedPacer, PlainPacer
@@ -74,6 +76,8 @@ class Pair:
         self.drafter: ModelDrafter | None = None
         if self.draft is not None:
             self.drafter = ModelDrafter(self.draft, rng=np.random.default_rng(0))
+        self.history = History.in_memory()
+        self.earlier = HistoryDrafter(self.history, self.history.calibration, self.context.n_vocab)
         self.engine = Engine(
             self.context, self.model, [], PlainPacer(), n_chunk=self.context.n_batch
         )
@@ -81,6 +85,7 @@ class Pair:
     def use(self, mode: str) -> None:
         drafters: dict[str, list[Drafter]] = {
             "off": [], "lookup": [Lookup()], "draft": [], "both": [Lookup()],
+            "history": [self.earlier],
         }  # fmt: skip
         chosen = drafters[mode]
         if mode in ("draft", "both") and self.drafter is not None:
@@ -116,6 +121,7 @@ class Pair:
         assert isinstance(finished, Finished)
         said = [token for step in steps for token in step.tokens]
         text = "".join(step.text for step in steps) + finished.text
+        self.history.remember([*tokens, *said], None)
         return Answer(said, text, finished, steps)
 
     def tokens(self, text: str) -> list[int]:

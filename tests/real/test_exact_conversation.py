@@ -18,7 +18,7 @@ from localspec.spec.sampling import Sampling
 
 pytestmark = pytest.mark.real
 
-MODES = ["lookup", "draft", "both"]
+MODES = ["lookup", "draft", "both", "history"]
 PARAGRAPH = "The cat sat on the mat. The dog sat on the log. The cat sat on the mat. The dog"
 
 
