@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from localspec import schema, yamlfile
+from localspec import nodes, schema, yamlfile
 from localspec.errors import ConfigError
 from localspec.files import Gated, ModelFile, Shard
 from localspec.mirror import expand
-from localspec.yamlfile import Mapping, Node, Scalar
+from localspec.nodes import Mapping, Node, Scalar
 
 Kind = Literal["draft", "mtp"]
 Match = Literal["same", "near", "different"]
@@ -348,7 +348,7 @@ def _shards(node: Mapping, entry: _Model) -> tuple[Shard, ...]:
         only = _Shard(entry.file, entry.bytes, entry.sha256, entry.mirror)
         return (_shard(node, only),)
     listed = node.entries.get("shards")
-    if not isinstance(listed, yamlfile.Sequence):
+    if not isinstance(listed, nodes.Sequence):
         return ()
     shards = tuple(
         _shard(item, shard)

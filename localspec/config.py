@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from localspec import paths
 from localspec.errors import ConfigError
+from localspec.nodes import Mapping as MappingNode
+from localspec.nodes import Node, Scalar, Sequence
 from localspec.schema import Range, Size, convert, hints_of, known_name, nearest
-from localspec.yamlfile import Mapping as MappingNode
-from localspec.yamlfile import Node, Scalar, Sequence, load
 
 PREFIX = "LOCALSPEC_"
 Mode = Literal["auto", "off", "lookup", "draft"]
@@ -160,6 +160,8 @@ def load_config(env: Mapping[str, str] | None = None, path: Path | None = None) 
 def _from_file(path: Path) -> dict[str, tuple[Node, str]]:
     if not path.exists():
         return {}
+    from localspec.yamlfile import load  # noqa: PLC0415 - a file is rare, and YAML slow to import
+
     root = load(path)
     if not isinstance(root, MappingNode):
         raise ConfigError(f"{root.where}: expected settings (name: value)")

@@ -18,9 +18,10 @@ from localspec.catalog import Catalog
 from localspec.config import Config
 from localspec.errors import ConfigError, ModelNotFoundError
 from localspec.hardware import Hardware
+from localspec.nodes import Mapping, Node, Scalar, Sequence
 from localspec.schema import Range, Size, nearest, read
 from localspec.terminal import label, size
-from localspec.yamlfile import Mapping, Node, Scalar, Sequence, load
+from localspec.yamlfile import load
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 

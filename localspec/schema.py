@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from localspec.errors import ConfigError
-from localspec.yamlfile import Mapping, Node, Scalar, Sequence
+from localspec.nodes import Mapping, Node, Scalar, Sequence
 
 T = TypeVar("T")
 

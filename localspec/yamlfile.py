@@ -7,63 +7,16 @@ turns nodes into a dataclass, and its type hints decide what ``off``, ``08`` or 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from localspec.errors import ConfigError
+from localspec.nodes import Mapping, Node, Scalar, Sequence
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """One value as it was written. ``line`` 0: not from a file, ``name`` says it all."""
-
-    text: str
-    name: str
-    line: int
-    quoted: bool = False
-
-    @property
-    def where(self) -> str:
-        """``config.yaml, line 3``."""
-        return f"{self.name}, line {self.line}" if self.line else self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    """A list of values."""
-
-    items: tuple[Node, ...]
-    name: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """``config.yaml, line 3``."""
-        return f"{self.name}, line {self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """Settings with their values; ``lines`` holds the line of each key."""
-
-    entries: dict[str, Node]
-    lines: dict[str, int]
-    name: str
-    line: int
-
-    @property
-    def where(self) -> str:
-        """``config.yaml, line 3``."""
-        return f"{self.name}, line {self.line}"
-
-
-Node = Scalar | Sequence | Mapping
 
 
 def load(source: Path | str, name: str = "") -> Node:

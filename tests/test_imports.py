@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent / "localspec"
 # Lower numbers may not import higher ones. What is not named here is found by its package.
 LAYERS = {
     "errors": 0, "paths": 0, "terminal": 0, "files": 0, "budget": 0,
-    "yamlfile": 1, "schema": 1, "header": 1, "ggml_types": 1, "not_gguf": 1, "sandbox": 1,
+    "nodes": 1, "yamlfile": 1, "schema": 1, "header": 1, "ggml_types": 1, "not_gguf": 1,
+    "sandbox": 1,
     "gguf": 2, "vocab": 2, "config": 2, "nextn": 2,
     "spec": 3, "store": 3, "hardware": 3, "llama": 4,
     "session": 7, "loading": 8, "opening": 8, "report": 8, "verification": 8,

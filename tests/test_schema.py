@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from localspec.errors import ConfigError
+from localspec.nodes import Scalar
 from localspec.schema import Range, Size, convert, plain, read
-from localspec.yamlfile import Scalar, load
+from localspec.yamlfile import load
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import pytest
 
 from localspec import yamlfile
 from localspec.errors import ConfigError
-from localspec.yamlfile import Mapping, Scalar, Sequence, load
+from localspec.nodes import Mapping, Scalar, Sequence
+from localspec.yamlfile import load
 
 
 def message(text: str) -> str:

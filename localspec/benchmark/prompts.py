@@ -8,9 +8,9 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import ConfigError, UsageError
+from localspec.nodes import Sequence as SequenceNode
 from localspec.schema import nearest, read
 from localspec.terminal import label
-from localspec.yamlfile import Sequence as SequenceNode
 from localspec.yamlfile import load as load_yaml
 
 QUICK = (

@@ -56,8 +56,8 @@ class Bytes(ParamType):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from localspec.nodes import Scalar
         from localspec.schema import parse_size
-        from localspec.yamlfile import Scalar
 
         if isinstance(value, int):
             return value

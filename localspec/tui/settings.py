@@ -8,9 +8,9 @@ from typing import Any
 
 from localspec.config import Config, Mode
 from localspec.errors import UsageError
+from localspec.nodes import Scalar
 from localspec.schema import convert, hints_of, nearest
 from localspec.spec.sampling import Sampling
-from localspec.yamlfile import Scalar
 
 SETTABLE = {
     "temperature": "0: always the most probable token",

@@ -8,7 +8,7 @@ import sys
 
 HEAVY = {
     "llama_cpp", "numpy", "jinja2", "huggingface_hub", "httpx", "psutil",
-    "markdown_it", "pygments", "localspec.tui.markdown",
+    "markdown_it", "pygments", "localspec.tui.markdown", "yaml",
     "localspec.opening", "localspec.session", "localspec.catalog",
 }  # fmt: skip
 CODE = """
