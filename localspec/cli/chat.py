@@ -88,18 +88,20 @@ def _chat(
     # Nothing that is made until the first picture becomes garbage; the opener turns this on again.
     gc.disable()
     from localspec import paths
-    from localspec.tui.app import QUIT_S, ChatApp
-    from localspec.tui.settings import Settings
     from localspec.tui.terminalio import own_terminal
 
     if os.environ.get("NO_COLOR") == "":
         # Textual takes an empty NO_COLOR for a set one; everything else here does not.
         del os.environ["NO_COLOR"]
-    chats = _open_chats() if saves else None
-    if chats is not None and resume is not None:
-        resume = chats.resolve(resume)
-    settings = Settings(config, sampling_from(config, flags))
     with own_terminal(paths.log_file()) as terminal:
+        terminal.open_view()
+        from localspec.tui.app import QUIT_S, ChatApp
+        from localspec.tui.settings import Settings
+
+        chats = _open_chats() if saves else None
+        if chats is not None and resume is not None:
+            resume = chats.resolve(resume)
+        settings = Settings(config, sampling_from(config, flags))
         app = ChatApp(
             _Opener(record, chats),
             settings,

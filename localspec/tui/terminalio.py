@@ -17,12 +17,39 @@ from typing import TextIO
 
 from localspec import paths
 
+FIRST_WORDS = "Choosing a model for this computer …"
+"""What the loading view begins with."""
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
+
 
 class Terminal:
     """The real terminal while descriptors 1 and 2 lead elsewhere. ``stream`` None: they do not."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
+        self._is_open = False
+
+    def open_view(self) -> None:
+        """Switch to the screen that the view will draw on, and put the first words on it: to import
+        what draws takes most of half a second. Textual then takes the screen over."""
+        if self._stream is None:
+            return
+        try:
+            size = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            return
+        words = FIRST_WORDS[: size.columns]
+        line, column = max(1, size.lines // 2), (size.columns - len(words)) // 2 + 1
+        self._stream.write(f"{_ENTER}\x1b[{line};{column}H{words}")
+        self._stream.flush()
+        self._is_open = True
+
+    def leave_view(self) -> None:
+        """Back to the screen of before, where Textual did not do it."""
+        if self._stream is not None and self._is_open:
+            self._is_open = False
+            self._stream.write(_LEAVE)
+            self._stream.flush()
 
     def call(self, command: Sequence[str]) -> int:
         """Run a program that uses the terminal, and return its exit code. Raises OSError."""
@@ -52,8 +79,12 @@ def own_terminal(log: Path) -> Iterator[Terminal]:
     sys.__stdout__, sys.__stderr__ = streams  # type: ignore[misc]
     os.dup2(target, 1)
     os.dup2(target, 2)
+    terminal = Terminal(streams[1])
     try:
-        yield Terminal(streams[1])
+        yield terminal
+    except BaseException:
+        terminal.leave_view()
+        raise
     finally:
         for stream in (sys.stdout, sys.stderr, *streams):
             with contextlib.suppress(OSError, ValueError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +53,52 @@ def test_descriptors_are_moved_and_restored(tmp_path: Path) -> None:
     assert "native out" in written
     assert "native err" in written
     assert "python err" in written
+
+
+VIEW = """
+import os, sys, pathlib
+sys.path.insert(0, {root!r})
+from localspec.tui.terminalio import own_terminal
+with own_terminal(pathlib.Path({log!r})) as terminal:
+    terminal.open_view()
+    {then}
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows consoles need Textual to read such codes")
+@pytest.mark.parametrize("columns", [100, 20])
+def test_the_first_words_are_there_before_the_view_and_the_screen_comes_back(
+    tmp_path: Path, columns: int
+) -> None:
+    """Importing what draws takes half a second; if it fails the terminal must be as before."""
+    program = VIEW.format(root=ROOT, log=str(tmp_path / "x.log"), then="raise ValueError('broken')")
+    shown, code = under_a_terminal(program, columns)
+    assert code == 1
+    before, rest = shown.split("\x1b[?1049h", 1)
+    words, after = rest.split("\x1b[?1049l", 1)
+    assert "Choosing a model"[:columns] in words
+    assert ("for this computer" in words) == (columns == 100)
+    assert "\x1b[?25h" in words  # the cursor is back
+    assert "broken" in after
+    assert not before
+
+
+def under_a_terminal(program: str, columns: int) -> tuple[str, int]:
+    """(all that reached the terminal, exit code)."""
+    fcntl, pty = pytest.importorskip("fcntl"), pytest.importorskip("pty")
+    termios = pytest.importorskip("termios")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    return shown.decode(), process.wait()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from localspec.terminal import clean, duration, label, size
 from localspec.tui.drawing import gauge
+from localspec.tui.terminalio import FIRST_WORDS
 
 _MAX_NOTES = 6
 
@@ -30,7 +31,7 @@ class LoadingView(Vertical):
     def __init__(self, *, id: str, clock: Callable[[], float] = time.monotonic) -> None:  # noqa: A002
         super().__init__(id=id)
         self._clock = clock
-        self._head = Static(Content("Choosing a model for this computer …"), classes="head")
+        self._head = Static(Content(FIRST_WORDS), classes="head")
         self._bar = Static(Content(""))
         self._plan = Static(Content(""), classes="done")
         self._plan.display = False
