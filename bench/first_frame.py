@@ -5,10 +5,10 @@
 Starts ``localspec chat`` under a pseudo-terminal with a data directory of its own, and waits for
 the words of the loading view among the bytes that arrive: once for the first picture, which has
 nothing else, and a second time for the whole view. Printed: seconds from just before the process is
-made to those bytes, each run and their median, processor time up to then (on a busy
-machine the more telling figure), and the same for a Python that only prints them, which no program
-can be quicker than. Exit code 1 when the first picture is above the limit. The modules are compiled before the first run
-counts, as an installed program's are. Needs a POSIX system.
+made to those bytes, each run and their median, processor time up to then (on a busy machine the
+more telling figure), and the same for a Python that only prints them, which no program can be
+quicker than. Exit code 1 when the first picture is above the limit. The modules are compiled before
+the first run counts, as an installed program's are. Needs a POSIX system.
 """
 
 from __future__ import annotations
