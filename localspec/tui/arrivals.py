@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from textual.events import Event, Key
+
 from localspec.report import as_dict
 from localspec.spec.events import Finished
 from localspec.terminal import duration
@@ -33,6 +35,9 @@ SHARE = 2.0
 """After each batch the view rests so many times as long as it has worked, so that drawing never
 takes more than a third of one processor from the model."""
 SLOWEST_S = 0.25
+KEY_FIRST_S = 0.08
+"""After a key the answer waits so long, until the key's letter is drawn; but never longer than
+``SLOWEST_S`` in all, however quickly somebody types."""
 PANEL_EVERY = 5
 """The numbers are drawn again once in so many of the shortest rests: nobody reads faster."""
 
@@ -50,11 +55,21 @@ class Arrivals(ChatBase):
         # What this thread has worked since the last time: that batch, its layout and its painting.
         worked = time.thread_time()
         spent, self.worked_s = worked - self.worked_s, worked
+        self.took_at = time.monotonic()
         self.set_timer(min(SLOWEST_S, max(self.pace_s, spent * SHARE)), self._rest)
 
     async def _rest(self) -> None:
-        if not self.outbox.rest():
+        now = time.monotonic()
+        wait = min(self.key_at + KEY_FIRST_S, self.took_at + SLOWEST_S) - now
+        if wait > 0:
+            self.set_timer(wait, self._rest)
+        elif not self.outbox.rest():
             await self._take()
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key):
+            self.key_at = time.monotonic()
+        await super().on_event(event)
 
     async def _apply(self, events: list[Told]) -> None:
         """All events of a batch; the text of an answer is drawn once."""

@@ -70,6 +70,7 @@ class ChatBase(App[int]):
         self.pace_s = pace_s
         self.worked_s = 0.0
         self.panel_at = 0.0
+        self.took_at = self.key_at = 0.0
         self.conversation = Conversation(settings.config.system or "")
         self.status: StatusLike | None = None
         self.is_loading = True

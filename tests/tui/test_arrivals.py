@@ -1,0 +1,52 @@
+"""Who goes first: the letter of a key, or the next words of an answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from localspec.tui import arrivals
+from localspec.tui.arrivals import KEY_FIRST_S, SLOWEST_S, Arrivals
+
+NOW = 1000.0
+
+
+class View:
+    """As much of the app as ``_rest`` needs."""
+
+    def __init__(self, key_at: float, took_at: float) -> None:
+        self.key_at, self.took_at = key_at, took_at
+        self.waits: list[float] = []
+        self.n_taken = 0
+        self.outbox = self
+
+    def set_timer(self, delay: float, _callback: object) -> None:
+        self.waits.append(delay)
+
+    def rest(self) -> bool:
+        return False  # something has come meanwhile
+
+    async def _take(self) -> None:
+        self.n_taken += 1
+
+    async def _rest(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("key_age", "batch_age", "wait"),
+    [
+        (9.0, 0.1, None),  # nobody types
+        (0.02, 0.1, KEY_FIRST_S - 0.02),  # the letter of that key comes first
+        (0.02, SLOWEST_S - 0.01, 0.01),  # but the answer has waited long enough
+        (0.02, SLOWEST_S + 0.1, None),
+    ],
+)
+def test_the_letter_of_a_key_comes_first(
+    monkeypatch: pytest.MonkeyPatch, key_age: float, batch_age: float, wait: float | None
+) -> None:
+    monkeypatch.setattr(arrivals.time, "monotonic", lambda: NOW)
+    view = View(NOW - key_age, NOW - batch_age)
+    asyncio.run(Arrivals._rest(view))  # type: ignore[arg-type]
+    assert view.waits == ([] if wait is None else [pytest.approx(wait)])
+    assert view.n_taken == (1 if wait is None else 0)
