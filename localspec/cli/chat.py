@@ -155,9 +155,6 @@ class _Opener:
         self._chats = chats
 
     def __call__(self, config: Config, progress: Progress, cancelled: Cancelled) -> Session:
-        # What the view is made of stays until the end: to look through it for garbage again and
-        # again would hold up the keys.
-        gc.freeze()
         gc.enable()
         from localspec.opening import open_session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 from textual.events import Event, Key
@@ -38,6 +39,9 @@ SLOWEST_S = 0.25
 KEY_FIRST_S = 0.08
 """After a key the answer waits so long, until the key's letter is drawn; but never longer than
 ``SLOWEST_S`` in all, however quickly somebody types."""
+COLLECT_AFTER = 5_000
+"""Objects made before garbage is looked for among the young ones; Python's 700 come and go with
+every frame."""
 PANEL_EVERY = 5
 """The numbers are drawn again once in so many of the shortest rests: nobody reads faster."""
 
@@ -136,6 +140,11 @@ class Arrivals(ChatBase):
                 pass
 
     async def _opened(self, event: Opened) -> None:
+        # What there is now stays until the end. To look through it for garbage again and again
+        # would hold up the keys for a quarter of a second each time.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(COLLECT_AFTER, 10, 10)
         self.is_loading, self.status = False, event.status
         self.loading_view.display = False
         self.panel_data.n_ctx = event.n_ctx
