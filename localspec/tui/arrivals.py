@@ -39,7 +39,7 @@ SLOWEST_S = 0.25
 KEY_FIRST_S = 0.08
 """After a key the answer waits so long, until the key's letter is drawn; but never longer than
 ``SLOWEST_S`` in all, however quickly somebody types."""
-COLLECT_AFTER = 5_000
+COLLECT_AFTER = 2_000
 """Objects made before garbage is looked for among the young ones; Python's 700 come and go with
 every frame."""
 PANEL_EVERY = 5
@@ -140,11 +140,7 @@ class Arrivals(ChatBase):
                 pass
 
     async def _opened(self, event: Opened) -> None:
-        # What there is now stays until the end. To look through it for garbage again and again
-        # would hold up the keys for a quarter of a second each time.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(COLLECT_AFTER, 10, 10)
+        keep_what_there_is()
         self.is_loading, self.status = False, event.status
         self.loading_view.display = False
         self.panel_data.n_ctx = event.n_ctx
@@ -255,3 +251,11 @@ class Arrivals(ChatBase):
     def count_prompt(self) -> None:
         """Ask how long the chat is."""
         raise NotImplementedError
+
+
+def keep_what_there_is() -> None:
+    """Leave out of later collections of garbage what the view and the model are made of: it stays
+    until the end, and to look through it takes a quarter of a second in which no key is shown."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 10, 20)

@@ -34,5 +34,6 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         await wait_for_idle(min_sleep, min(max_sleep, LONGEST_S))
 
     monkeypatch.setattr(arrivals, "SHARE", 0.2)
+    monkeypatch.setattr(arrivals, "keep_what_there_is", lambda: None)  # one process, many views
     monkeypatch.setattr(textual.app, "wait_for_idle", wait)
     monkeypatch.setattr(textual.pilot, "wait_for_idle", wait)

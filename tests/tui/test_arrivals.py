@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
+from helpers_tui import until
 
+from bench.soak_chat import soak_app
 from localspec.tui import arrivals
 from localspec.tui.arrivals import KEY_FIRST_S, SLOWEST_S, Arrivals
+from localspec.tui.arrivals import keep_what_there_is as keep
 
 NOW = 1000.0
 
@@ -50,3 +54,25 @@ def test_the_letter_of_a_key_comes_first(
     asyncio.run(Arrivals._rest(view))  # type: ignore[arg-type]
     assert view.waits == ([] if wait is None else [pytest.approx(wait)])
     assert view.n_taken == (1 if wait is None else 0)
+
+
+def test_what_stays_is_not_looked_through_for_garbage_again() -> None:
+    before, n_frozen = gc.get_threshold(), gc.get_freeze_count()
+    more = [[] for _ in range(1000)]  # type: ignore[var-annotated]
+    try:
+        keep()
+        assert gc.get_freeze_count() >= n_frozen + len(more)
+        assert gc.get_threshold()[0] > before[0]
+    finally:
+        gc.set_threshold(*before)
+
+
+async def test_that_is_done_once_the_model_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    app = soak_app(1, 0.0)
+    monkeypatch.setattr(arrivals, "keep_what_there_is", lambda: calls.append(app.status is None))
+    async with app.run_test(size=(80, 20)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        await until(pilot, lambda: bool(calls))
+    assert calls == [True]
+    assert app.inference.quit(20.0)
