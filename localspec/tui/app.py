@@ -23,7 +23,7 @@ from localspec.tui.widgets.message import MessageView
 from localspec.tui.widgets.prompt import Completions, Prompt
 from localspec.tui.widgets.sidebar import Sidebar
 
-QUIT_S = 0.7
+QUIT_S = 0.4
 """How long the model's thread may take to end before it is left behind."""
 
 
