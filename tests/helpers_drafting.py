@@ -25,7 +25,9 @@ from localspec.llama.model import Model
 from localspec.llama.mtp import MtpHeads
 from localspec.nextn import heads_of
 from localspec.spec.drafter import Drafter
-from localspec.spec.fakes import FakeVocabulary
+from localspec.spec.engine import Engine, Request
+from localspec.spec.events import Finished, Step
+from localspec.spec.fakes import FakeSampler, FakeVocabulary
 from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
@@ -76,6 +78,22 @@ CASES = [
 ]
 N_VOCAB = 258
 VOCABULARY = FakeVocabulary([b"%d " % n for n in range(N_VOCAB)])
+
+
+def answer(
+    engine: Engine, prompt: Sequence[int], n: int = N, **how: Any
+) -> tuple[list[int], Finished]:
+    """The answer's tokens, greedy unless ``how`` says otherwise; ``finished`` has the statistics.
+    ``how``: the other fields of the request."""
+    how.setdefault("sampler", FakeSampler())
+    how.setdefault("rng", np.random.default_rng(0))
+    tokens: list[int] = []
+    for event in engine.generate(Request(prompt, max_tokens=n, **how)):
+        if isinstance(event, Step):
+            tokens.extend(event.tokens)
+        last = event
+    assert isinstance(last, Finished)
+    return tokens, last
 
 
 @dataclass

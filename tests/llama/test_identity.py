@@ -6,16 +6,12 @@ Field reports: drafts corrupt a hybrid's state, or fail past a sliding window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from helpers_drafting import CASES, PROMPT, VOCABULARY, Models, N, Target
+from helpers_drafting import CASES, PROMPT, VOCABULARY, Models, N, Target, answer
 
-from localspec.spec.engine import Engine, Request
-from localspec.spec.events import Finished, Step
-from localspec.spec.fakes import FakeSampler
+from localspec.spec.engine import Engine
 from localspec.spec.pacer import FixedPacer
 
 MANY = 30
@@ -27,18 +23,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     made = Models(tmp_path_factory.mktemp("identity"))
     yield made
     made.close()
-
-
-def answer(engine: Engine, prompt: Sequence[int], n: int, **how: Any) -> tuple[list[int], Finished]:
-    """The answer's tokens; ``finished`` has the statistics."""
-    request = Request(prompt, FakeSampler(), np.random.default_rng(0), max_tokens=n, **how)
-    tokens: list[int] = []
-    for event in engine.generate(request):
-        if isinstance(event, Step):
-            tokens.extend(event.tokens)
-        last = event
-    assert isinstance(last, Finished)
-    return tokens, last
 
 
 def start(models: Models, kind: str, drafter: str) -> tuple[Target, Engine]:

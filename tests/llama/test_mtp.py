@@ -11,6 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from helpers_drafting import VOCABULARY, N, answer
 from helpers_tiny_models import (
     write_counting_assistant,
     write_counting_gemma4,
@@ -28,14 +29,12 @@ from localspec.llama.model import Model
 from localspec.llama.mtp import MtpHeads
 from localspec.nextn import Heads, heads_of, mismatch
 from localspec.spec.drafter import Choice, Offer, Pacer
-from localspec.spec.engine import Engine, Request
-from localspec.spec.events import Finished, Step
-from localspec.spec.fakes import FakeSampler, FakeVocabulary
+from localspec.spec.engine import Engine
+from localspec.spec.fakes import FakeVocabulary
 from localspec.spec.lookup import Lookup
 from localspec.spec.mtp_drafter import MtpDrafter
 from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
 
-N = 300
 PROMPT = list(range(10, 40))
 NOISE = 1.2  # the hybrid then strays from what its head expects at one token in five
 
@@ -105,23 +104,6 @@ def rig(files: dict[str, tuple[Path, Path]]) -> Iterator[Build]:
     for part in opened:
         if part is not None:
             part.close()
-
-
-VOCABULARY = FakeVocabulary([b"%d " % n for n in range(258)])
-
-
-def answer(
-    engine: Engine, prompt: Sequence[int], n: int = N, **how: Any
-) -> tuple[list[int], Finished]:
-    how.setdefault("sampler", FakeSampler())
-    how.setdefault("rng", np.random.default_rng(0))
-    tokens: list[int] = []
-    for event in engine.generate(Request(prompt, max_tokens=n, **how)):
-        if isinstance(event, Step):
-            tokens.extend(event.tokens)
-        last = event
-    assert isinstance(last, Finished)
-    return tokens, last
 
 
 def plain(context: Context, prompt: Sequence[int], n: int = N, **how: Any) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
+from helpers_drafting import VOCABULARY, N, answer
 from helpers_gguf import write_tiny_llama
 from helpers_tiny_models import write_gemma3, write_lfm2, write_mamba, write_qwen35
 
@@ -18,8 +19,8 @@ from localspec.llama.context import Context, ContextSettings
 from localspec.llama.model import Model
 from localspec.spec.drafter import Row
 from localspec.spec.engine import Engine, Request
-from localspec.spec.events import Finished, Step
-from localspec.spec.fakes import FakeDrafter, FakeSampler, FakeVocabulary
+from localspec.spec.events import Finished
+from localspec.spec.fakes import FakeDrafter, FakeSampler
 from localspec.spec.model_drafter import ModelDrafter
 from localspec.spec.pacer import FixedPacer, PlainPacer
 
@@ -32,7 +33,6 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "qwen35": write_qwen35,
 }
 RECURRENT = ["mamba", "lfm2", "qwen35"]
-N = 300
 PROMPT = [7, 8, 9, 10, 11, 12, 7, 8, 9, 10, 11, 12, 7, 8, 9, 10, 11, 12, 7, 8]
 
 
@@ -69,21 +69,6 @@ def row_after(context: Context, tokens: Sequence[int]) -> Row:
     for token in tokens:
         context.decode([token], 1)
     return context.row(0).copy()
-
-
-VOCABULARY = FakeVocabulary([b"%d " % n for n in range(258)])
-
-
-def answer(engine: Engine, prompt: Sequence[int], n: int = N) -> tuple[list[int], Finished]:
-    """The answer's tokens; ``finished`` has the statistics."""
-    request = Request(prompt, FakeSampler(), np.random.default_rng(0), max_tokens=n)
-    tokens: list[int] = []
-    for event in engine.generate(request):
-        if isinstance(event, Step):
-            tokens.extend(event.tokens)
-        last = event
-    assert isinstance(last, Finished)
-    return tokens, last
 
 
 def plain(context: Context, prompt: Sequence[int], n: int = N) -> list[int]:
