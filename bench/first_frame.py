@@ -27,8 +27,10 @@ import time
 from collections.abc import Sequence
 from fcntl import ioctl
 
+from localspec.tui.terminalio import FIRST_WORDS
+
 LIMIT_S = 0.5
-WORDS = b"Choosing a model for this computer"
+WORDS = FIRST_WORDS.encode()
 PATIENCE_S = 60.0
 CHAT = ("-m", "localspec", "chat", "--offline", "--no-save")
 BARE = ("-c", f"print({WORDS.decode()!r}, flush=True); input()")

@@ -84,6 +84,12 @@ class Catalog:
         ]
         return found[0] if len(found) == 1 else None
 
+    def identify(self, model: ModelFile) -> ModelFile:
+        """What the catalog knows of a file on this computer, else the model itself."""
+        if model.path is None:
+            return model
+        return self.by_file(model.path.name, model.n_bytes) or model
+
     def pairs_for(self, target: ModelFile) -> list[Pair]:
         """The pairs whose target is ``target``."""
         return [pair for pair in self.pairs if pair.target.id == target.id]

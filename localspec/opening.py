@@ -34,6 +34,7 @@ from localspec.profiles import (
     check_pair,
     choose,
     customised,
+    limit_source,
     load_profiles,
 )
 from localspec.select import Selection, select
@@ -78,9 +79,6 @@ def prepare(
     found, why = choose(hardware, load_profiles(), config.profile, config.source_of("profile"))
     profile = customised(found, config)
     n_threads, _ = threads_for(profile.threads, hardware.cpu)
-    said_by = f"memory_limit of the profile {profile.name}"
-    if config.memory_limit is not None:
-        said_by = config.source_of("memory_limit")
     store = Store(
         source=config.source,
         offline=config.offline,
@@ -93,7 +91,7 @@ def prepare(
     preferred = _preferred(config, profile, hardware, catalog)
     n_ctx = preferred.n_ctx if preferred is not None and config.n_ctx is None else None
     wished = profile if n_ctx is None else replace(profile, n_ctx=n_ctx)
-    machine = Machine(hardware, wished, n_threads, why, said_by, shapes)
+    machine = Machine(hardware, wished, n_threads, why, limit_source(profile, config), shapes)
     selection = select(
         config,
         catalog,

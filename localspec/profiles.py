@@ -252,13 +252,13 @@ def _reason(hardware: Hardware) -> str:
 
 
 def customised(profile: Profile, config: Config) -> Profile:
-    """``profile`` with what the user set in file, environment or flags put over it."""
+    """``profile`` with what the user set in file, environment or flags put over it; but for
+    ``draft_max``, which a session may change later, while the profile's stays a bound."""
     names = (
         "threads",
         "n_gpu_layers",
         "allow_kv_quant",
         "allow_shorter_context",
-        "draft_max",
         "n_ctx",
         "memory_limit",
     )
@@ -266,9 +266,13 @@ def customised(profile: Profile, config: Config) -> Profile:
     return dataclasses.replace(profile, **changes)
 
 
+def limit_source(profile: Profile, config: Config) -> str:
+    """Where the memory limit in force was said, if there is one."""
+    if config.memory_limit is not None:
+        return config.source_of("memory_limit")
+    return f"memory_limit of the profile {profile.name}"
+
+
 def budget_for(hardware: Hardware, profile: Profile, config: Config) -> Budget:
     """What may be used on this machine under ``profile`` (after ``customised``)."""
-    source = f"memory_limit of the profile {profile.name}"
-    if config.memory_limit is not None:
-        source = config.source_of("memory_limit")
-    return hardware.budget(profile.memory_limit, source)
+    return hardware.budget(profile.memory_limit, limit_source(profile, config))

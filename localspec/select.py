@@ -204,10 +204,7 @@ def _draft_for(target: ModelFile, config: Config, catalog: Catalog, store: Store
     together with the target; a model that is already here gets one that is here, too."""
     if _has_heads(target, store):
         return Selection(target, None, OWN_HEADS, config.mode == "draft", heads=True)
-    known = target
-    if target.path is not None:
-        known = catalog.by_file(target.path.name, target.n_bytes) or target
-    pairs = [pair for pair in catalog.pairs_for(known) if _usable(pair)]
+    pairs = [pair for pair in catalog.pairs_for(catalog.identify(target)) if _usable(pair)]
     here = [pair for pair in pairs if pair.draft is not None and store.find(pair.draft)]
     # A target that is here was looked at above: the catalog's word about its heads is not needed.
     target_is_here = store.find(target) is not None

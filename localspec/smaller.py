@@ -15,7 +15,7 @@ _MAX_STRANGERS = 8  # headers that are read to look for a draft among models the
 def smaller_than(target: ModelFile, catalog: Catalog, store: Store) -> tuple[ModelFile, ...]:
     """Models of the catalog with fewer bytes than ``target``: those that are on this computer, then
     the rest of its family; the larger ones first."""
-    known = _in_catalog(target, catalog)
+    known = catalog.identify(target)
     most = known.n_bytes
     if most is None:
         return ()
@@ -38,10 +38,10 @@ def smaller_drafts(
     this computer come first, then, with ``download``, those that may be fetched unasked; the larger
     ones first, since they guess best.
     """
-    known, most = _in_catalog(draft, catalog), weight_bytes(draft)
+    known, most = catalog.identify(draft), weight_bytes(draft)
     if most is None:
         return ()
-    pairs = [pair for pair in catalog.pairs_for(_in_catalog(target, catalog)) if _pays(pair)]
+    pairs = [pair for pair in catalog.pairs_for(catalog.identify(target)) if _pays(pair)]
     paired = {pair.draft.id: pair.draft for pair in pairs if pair.draft is not None}
     listed = {**paired, **{model.id: model for model in _of_its_kind(known, catalog)}}
     here, others = [], []
@@ -68,13 +68,6 @@ def strangers(store: Store, most_bytes: int, known: Iterable[ModelFile]) -> list
         and not is_side_file(entry.path.name)
     ]
     return _largest_first(found)[:_MAX_STRANGERS]
-
-
-def _in_catalog(model: ModelFile, catalog: Catalog) -> ModelFile:
-    """What the catalog knows of a file, else the file itself."""
-    if model.path is None:
-        return model
-    return catalog.by_file(model.path.name, model.n_bytes) or model
 
 
 def _pays(pair: Pair) -> bool:

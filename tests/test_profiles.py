@@ -204,6 +204,8 @@ def test_settings_go_over_the_profile(users: Path, plain: Hardware) -> None:
     found = customised(profile, config)
     assert (found.threads, found.n_ctx, found.allow_kv_quant) == (3, 2048, True)
     assert (found.name, found.draft_max) == ("cpu", None)
+    # The longest draft may be changed while a model is loaded; the profile's stays a bound.
+    assert customised(profile, Config(draft_max=4)).draft_max == profile.draft_max
     chosen = found.pair_for(plain)
     assert chosen is not None
     assert chosen[0].pair == "qwen2.5-coder-0.5b"

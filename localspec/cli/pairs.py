@@ -218,8 +218,7 @@ def _drafts(name: str, known: Catalog, store: Store, as_json: bool) -> None:
         found = known.find(name)  # the catalog's answer needs no network
     target = found.target if isinstance(found, Pair) else found
     path = store.find(target)
-    if target.path is not None:  # a file: does the catalog know it?
-        target = known.by_file(target.path.name, target.n_bytes) or target
+    target = known.identify(target)
     header = read_header(path) if path else None
     disk = list(_on_disk(known, store, path)) if header else []
     suggestions = drafts_for(target, header, known, disk, compare)
@@ -288,7 +287,7 @@ def _on_disk(known: Catalog, store: Store, target: Path | None) -> Iterator[OnDi
     for entry in store.inventory():
         if entry.path.resolve() == here or is_side_file(entry.path.name):
             continue
-        model = known.by_file(entry.path.name, entry.n_bytes) or entry.file
+        model = known.identify(entry.file)
         try:
             yield OnDisk(model, entry.path, read_header(entry.path))
         except LocalspecError as error:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from localspec.spec.calibration import Calibration, cell_of, votes_of
 from localspec.spec.drafter import MAX_WIDTH, Draft, Hindsight, More, Offer, Sampler
 from localspec.spec.following import Edits, Said, Walk
-from localspec.spec.similar import N_COMPARED, Texts, most_similar
+from localspec.spec.similar import N_COMPARED, Texts, most_similar, moved
 
 TAIL = 32
 """How many tokens of the text's end are compared."""
@@ -122,7 +122,7 @@ class HistoryDrafter:
         draft = Draft(tokens[: max(0, limit)], chances[: max(0, limit)])
         if draft.tokens:
             best = self._look()[0]
-            self._drafted = (_place(best.start, best.walk.at), list(draft.tokens))
+            self._drafted = (moved(best.start, best.walk.at), list(draft.tokens))
         self._spent_s = perf_counter() - started
         return draft
 
@@ -195,7 +195,7 @@ class HistoryDrafter:
         walk, hint = self._walk, 0
         said = walk.ahead(1) if walk is not None else []
         if walk is not None and said:
-            hint = _place(self._start, walk.at)
+            hint = moved(self._start, walk.at)
         match = self._index.find(self._tail, hint)
         if match is not None and not self._is_token(match.token):
             match = None
@@ -233,8 +233,7 @@ class HistoryDrafter:
         first = max((i + 1 for i in bad if i < at), default=0)
         last = min((i for i in bad if i >= at), default=len(text))
         text, at = text[first:last], at - first
-        start = place - at if place > 0 else place + at
-        return Walk(text, at, run, self._edits), start
+        return Walk(text, at, run, self._edits), moved(place, -at)
 
     def _look_ahead(self) -> tuple[list[int], list[float]]:
         """The tokens that could be drafted, and their chances."""
@@ -269,8 +268,3 @@ class HistoryDrafter:
 
     def _is_token(self, token: int) -> bool:
         return 0 <= token < self._n_vocab
-
-
-def _place(start: int, at: int) -> int:
-    """The index's number of position ``at`` of a text that begins at ``start``."""
-    return start + at if start > 0 else start - at

@@ -32,6 +32,12 @@ class Texts(Protocol):
         """The text around ``place``, and where in it that is."""
 
 
+def moved(place: int, n: int) -> int:
+    """The place ``n`` tokens after ``place``: an index may count places below 0, too, away from 0
+    like the others."""
+    return place + n if place > 0 else place - n
+
+
 def most_similar(texts: Texts, prompt: Sequence[int], edits: Edits) -> tuple[int, float]:
     """(place of the first token of the answer to the most similar earlier question, how similar
     that is, 0 .. 1); (0, 0.0) when none is similar. ``edits`` learns in what the questions differ.
@@ -75,7 +81,7 @@ def _answers(texts: Texts, asked: Sequence[int]) -> list[int]:
             text, at = texts.around(place, 0, N_COMPARED)
             after = _after(text, at, mark)
             if after:
-                found.setdefault(place + after if place > 0 else place - after)
+                found.setdefault(moved(place, after))
     return list(found)
 
 
