@@ -204,11 +204,11 @@ class TargetCosts:
         if not self._recent and self._known_rate and n_tokens >= MIN_PREFILLED:
             self._recent.append(seconds / n_tokens / self._known_rate)
 
-    def prefilled(self, n_tokens: int, seconds: float) -> None:
-        """The prompt pass: what a token costs in a very wide decode. Needs a known scale."""
-        scale = self.scale_s
-        if n_tokens >= MIN_PREFILLED and scale:
-            self.prompt_rate = min(1.0, seconds / n_tokens / scale)
+    def prefilled(self, n_tokens: int, seconds: float, plain_s: float) -> None:
+        """The prompt pass: what a token costs in a very wide decode, if a plain one takes
+        ``plain_s``."""
+        if n_tokens >= MIN_PREFILLED and plain_s > 0:
+            self.prompt_rate = min(1.0, seconds / n_tokens / plain_s)
             self._table.clear()
 
     def learn(self, width: int, seconds: float) -> None:

@@ -289,8 +289,9 @@ class AutoPacer:
             self._n_plain += 1
         else:
             self._tokens_since_plain += measured.n_emitted
-        if self._prefill is not None and self._target.scale_s:
-            self._target.prefilled(*self._prefill)
+        # By a plain decode, not by the scale: that may be a guess made of the rate of last time.
+        if self._prefill is not None and self._baseline.step_s:
+            self._target.prefilled(*self._prefill, self._baseline.step_s)
             self._prefill = None
             for costs in self._drafts.values():
                 costs.guess_lag(self._target.prompt_rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 
 from textual.events import Event, Key
@@ -12,6 +11,7 @@ from localspec.spec.events import Finished
 from localspec.terminal import duration
 from localspec.tui.base import ChatBase
 from localspec.tui.drawing import DASH
+from localspec.tui.garbage import keep_what_there_is, look_through_all
 from localspec.tui.told import (
     AnswerFailed,
     Began,
@@ -39,9 +39,8 @@ SLOWEST_S = 0.25
 KEY_FIRST_S = 0.08
 """After a key the answer waits so long, until the key's letter is drawn; but never longer than
 ``SLOWEST_S`` in all, however quickly somebody types."""
-COLLECT_AFTER = 2_000
-"""Objects made before garbage is looked for among the young ones; Python's 700 come and go with
-every frame."""
+REST_S = 1.5
+"""So long after the last answer and the last key nobody waits for anything."""
 PANEL_EVERY = 5
 """The numbers are drawn again once in so many of the shortest rests: nobody reads faster."""
 
@@ -213,7 +212,13 @@ class Arrivals(ChatBase):
         self.keeper.finish(turn)
         self.refresh_panel()
         self.refresh_bindings()
+        look_through_all(at_rest=False)
+        self.set_timer(REST_S, self._at_rest)
         await self.become_idle()
+
+    def _at_rest(self) -> None:
+        if self.running is None and time.monotonic() - self.key_at >= REST_S:
+            look_through_all(at_rest=True)
 
     def _numbers(self, turn: Turn, finished: Finished) -> dict[str, object]:
         """What is saved with the answer."""
@@ -251,11 +256,3 @@ class Arrivals(ChatBase):
     def count_prompt(self) -> None:
         """Ask how long the chat is."""
         raise NotImplementedError
-
-
-def keep_what_there_is() -> None:
-    """Leave out of later collections of garbage what the view and the model are made of: it stays
-    until the end, and to look through it takes a quarter of a second in which no key is shown."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 10, 20)

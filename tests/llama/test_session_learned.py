@@ -89,7 +89,7 @@ def test_an_answer_adds_to_it_and_closing_keeps_it(start: Start) -> None:
     answer(session)
     known = session.learned_costs()
     assert known is not None
-    assert known.prompt_rate != 0.1  # measured by the answer's own prompt pass
+    assert known.prompt_rate != 0.1  # measured by the answer's own prompt pass and plain steps
     session.close()
     again = start().learned_costs()
     assert again is not None

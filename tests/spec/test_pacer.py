@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -430,7 +431,7 @@ def test_slow_start() -> None:
 def test_a_prompt_rate_that_promises_cheap_rows_widens_the_start() -> None:
     table = TargetCosts()
     table.learn(1, T1_S)
-    table.prefilled(400, 400 * 0.01 * T1_S)
+    table.prefilled(400, 400 * 0.01 * T1_S, T1_S)
     assert table.reach > 16
 
 
@@ -438,7 +439,7 @@ def test_a_prompt_of_a_few_tokens_says_nothing() -> None:
     table = TargetCosts()
     table.learn(1, T1_S)
     before = table.prompt_rate
-    table.prefilled(3, T1_S)
+    table.prefilled(3, T1_S, T1_S)
     assert table.prompt_rate == before
 
 
@@ -464,6 +465,19 @@ def test_a_known_prompt_rate_spares_the_first_plain_step() -> None:
     again.run(200)
     assert again.tokens_with(PLAIN)
     assert again.pacer.baseline_step_s() == pytest.approx(T1_S)
+
+
+def test_a_prompt_rate_of_last_time_is_not_measured_again_by_itself() -> None:
+    """The first step, a draft, is timed by a scale that the old rate gave: that proves nothing."""
+    pacer = auto()
+    Machine(pacer, model=(0.1, 0.95, 0.95)).run(200)
+    before = pacer.learned()
+    assert before.prompt_rate
+    old = replace(before, prompt_rate=before.prompt_rate / 2)
+    again = Machine(AutoPacer({"draft": 0.1}, old), model=(0.1, 0.95, 0.95))
+    again.run(200)
+    assert again.used[0][1] == "draft"
+    assert again.pacer.learned().prompt_rate == pytest.approx(before.prompt_rate, rel=0.2)
 
 
 # -- planning

@@ -9,9 +9,9 @@ import pytest
 from helpers_tui import until
 
 from bench.soak_chat import soak_app
-from localspec.tui import arrivals
+from localspec.tui import arrivals, garbage
 from localspec.tui.arrivals import KEY_FIRST_S, SLOWEST_S, Arrivals
-from localspec.tui.arrivals import keep_what_there_is as keep
+from localspec.tui.garbage import keep_what_there_is as keep
 
 NOW = 1000.0
 
@@ -75,4 +75,41 @@ async def test_that_is_done_once_the_model_is_there(monkeypatch: pytest.MonkeyPa
         await until(pilot, lambda: app.status is not None)
         await until(pilot, lambda: bool(calls))
     assert calls == [True]
+    assert app.inference.quit(20.0)
+
+
+@pytest.mark.parametrize(
+    ("n_rounds", "at_rest", "collects"),
+    [
+        (garbage.WORTH - 1, True, False),
+        (garbage.WORTH, True, True),
+        (garbage.WORTH, False, False),
+        (garbage.DUE, False, True),
+    ],
+)
+def test_all_objects_are_looked_through_at_rest_or_when_it_is_due(
+    monkeypatch: pytest.MonkeyPatch, n_rounds: int, at_rest: bool, collects: bool
+) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, n_rounds))
+    monkeypatch.setattr(garbage.gc, "collect", lambda: calls.append(True))
+    garbage.look_through_all(at_rest=at_rest)
+    assert bool(calls) == collects
+
+
+async def test_that_happens_after_the_answer_and_not_while_somebody_types(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(arrivals, "look_through_all", lambda at_rest: calls.append(at_rest))
+    monkeypatch.setattr(arrivals, "REST_S", 0.05)
+    app = soak_app(3, 0.0)
+    async with app.run_test(size=(80, 20)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        await app.send("Hello")
+        await until(pilot, lambda: calls == [False, True])
+        calls.clear()
+        app.key_at = arrivals.time.monotonic() + 100  # a key, from now on
+        app._at_rest()
+        assert calls == []
     assert app.inference.quit(20.0)

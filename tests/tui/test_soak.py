@@ -78,6 +78,30 @@ async def test_nothing_stays_of_a_turn_that_left_the_screen(
     assert app.inference.quit(20.0)
 
 
+async def test_turns_far_above_hold_no_lines_and_are_drawn_again() -> None:
+    app = soak_app(N_WORDS, 0.0)
+    app.pace_s = 0.005
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        for turn in range(6):
+            await app.send(f"Question {turn}")
+            await until(pilot, lambda: app.is_idle)
+        far, near = app.view.views[0], app.view.views[-2]
+        assert far.virtual_region.bottom < app.view.scroll_y - app.view.size.height
+        assert n_lines(far) == 0
+        assert n_lines(near) > 0
+        app.view.scroll_home(animate=False)
+        await until(pilot, lambda: n_lines(far) > 0)
+        assert "Question 0" in app.export_screenshot().replace("&#160;", " ")
+    assert app.inference.quit(20.0)
+
+
+def n_lines(view: Widget) -> int:
+    """How many drawn lines a widget and those in it hold."""
+    widgets = [w for w in view.walk_children(with_self=True) if isinstance(w, Widget)]
+    return sum(len(w._render_cache.lines) + len(w._styles_cache._cache) for w in widgets)
+
+
 def n_objects(kind: type) -> int:
     """How many objects of ``kind`` are alive."""
     return sum(isinstance(found, kind) for found in gc.get_objects())

@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.dom import DOMNode
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
@@ -100,6 +99,7 @@ class ConversationView(VerticalScroll, can_focus=False):
         """A new turn at the end; the oldest leave the screen if nobody is reading there."""
         self._turns.append(turn)
         await self._mount([turn])
+        self._forget_far_lines()
         n_over = len(self._turns) - self._first - MOUNTED
         if n_over > 0 and self.is_following:
             await self._unmount(self._turns[self._first : self._first + n_over])
@@ -163,9 +163,17 @@ class ConversationView(VerticalScroll, can_focus=False):
     async def _unmount(self, turns: Sequence[Turn]) -> None:
         views = [view for t in turns if (view := self._views.pop(t.id, None)) is not None]
         if views:
-            parts = [part for view in views for part in view.walk_children(with_self=True)]
+            parts = [part for view in views for part in _parts(view)]
             await self.remove_children(views)
             _forget_lines(parts)
+
+    def _forget_far_lines(self) -> None:
+        """Drop the drawn lines of turns more than a screen above what is seen: they are most of the
+        objects of a long chat. They are drawn again when somebody scrolls there."""
+        top = self.scroll_y - self.size.height
+        for view in self.views:
+            if view.virtual_region.bottom < top:
+                _forget_lines(_parts(view))
 
     async def _show_earlier(self) -> None:
         line = next(iter(self.query(Earlier)), None)
@@ -199,9 +207,15 @@ class ConversationView(VerticalScroll, can_focus=False):
             self.post_message(self.Following())
 
 
-def _forget_lines(widgets: Sequence[DOMNode]) -> None:
-    """Drop the drawn lines of ``widgets`` that are gone. Textual remembers colours by the object
-    that has these lines, of a thousand widgets, and so would keep them for hundreds of turns."""
+def _parts(view: MessageView) -> list[Widget]:
+    """All widgets of a turn."""
+    return [part for part in view.walk_children(with_self=True) if isinstance(part, Widget)]
+
+
+def _forget_lines(widgets: Sequence[Widget]) -> None:
+    """Drop the drawn lines of ``widgets``. Those of widgets that are gone too: Textual remembers
+    colours by the object that has these lines, of a thousand widgets, and so would keep them for
+    hundreds of turns."""
     for widget in widgets:
-        if isinstance(widget, Widget):
-            widget._styles_cache.clear()
+        widget._set_dirty()
+        widget._render_cache.lines.clear()
