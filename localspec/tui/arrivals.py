@@ -39,6 +39,8 @@ SLOWEST_S = 0.25
 KEY_FIRST_S = 0.08
 """After a key the answer waits so long, until the key's letter is drawn; but never longer than
 ``SLOWEST_S`` in all, however quickly somebody types."""
+KEY_PAUSE_S = 0.25
+"""After that the next key is not likely to come at once."""
 REST_S = 1.5
 """So long after the last answer and the last key nobody waits for anything."""
 PANEL_EVERY = 5
@@ -55,6 +57,8 @@ class Arrivals(ChatBase):
         if not self.is_running:
             return
         await self._apply(self.outbox.take())
+        if time.monotonic() - self.key_at > KEY_PAUSE_S:
+            look_through_all(at_rest=False)
         # What this thread has worked since the last time: that batch, its layout and its painting.
         worked = time.thread_time()
         spent, self.worked_s = worked - self.worked_s, worked
@@ -212,7 +216,6 @@ class Arrivals(ChatBase):
         self.keeper.finish(turn)
         self.refresh_panel()
         self.refresh_bindings()
-        look_through_all(at_rest=False)
         self.set_timer(REST_S, self._at_rest)
         await self.become_idle()
 

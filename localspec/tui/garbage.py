@@ -12,8 +12,8 @@ YOUNG = 2_000
 """Objects made before garbage is looked for among the young ones; Python's 700 come and go with
 every frame."""
 WORTH, DUE, LATEST = 4, 30, 200
-"""Rounds among the young after which to look through all is worth a moment of rest; is due, rest or
-not; and may not even wait for the end of an answer."""
+"""Rounds among the young after which to look through all is worth a moment of rest; is due, if
+only nobody types; and does not wait for that either."""
 
 
 def keep_what_there_is() -> None:
