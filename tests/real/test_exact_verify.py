@@ -16,8 +16,8 @@ from localspec.verification import Effort, Verifying
 pytestmark = pytest.mark.real
 
 SMALL = Effort(n_prompts=4, n_greedy=8, n_sampled=60)
-"""Short answers: a small model that takes the best tokens soon repeats itself, and then is as sure as
-one that draws them. So a broken rule has a p-value of 1e-30 here, and not of 1e-5 at times."""
+"""Short answers: a small model that takes the best tokens soon repeats itself, and then is as sure
+as one that draws them. So a broken rule has a p-value of 1e-30 here, and not of 1e-5 at times."""
 
 
 @pytest.fixture(scope="module")

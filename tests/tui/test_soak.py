@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
+from typing import Any
 
 import pytest
 from helpers_tui import until
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
 from bench.soak_chat import report, soak_app
-from localspec.tui.turns import question
+from localspec.tui.turns import Run, Turn, question
 from localspec.tui.widgets import conversation
 
 MOUNTED = 6
@@ -93,6 +96,36 @@ async def test_turns_far_above_hold_no_lines_and_are_drawn_again() -> None:
         app.view.scroll_home(animate=False)
         await until(pilot, lambda: n_lines(far) > 0)
         assert "Question 0" in app.export_screenshot().replace("&#160;", " ")
+    assert app.inference.quit(20.0)
+
+
+async def test_new_words_cost_one_layout_and_not_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts: list[None] = []
+    counts: list[int] = []
+    lay_out = Screen._refresh_layout
+
+    def counted(self: Screen, *args: Any, **kwargs: Any) -> None:
+        layouts.append(None)
+        lay_out(self, *args, **kwargs)
+
+    monkeypatch.setattr(Screen, "_refresh_layout", counted)
+    app = soak_app(1, 0.0)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.status is not None)
+        await app.view.add(Turn("assistant", "writing"))
+        view = app.view.views[-1]
+        await view.write([Run("plain", "- First.\n")])
+        await until(pilot, lambda: view.size.height > 2)
+        await asyncio.sleep(0.1)
+        for _ in range(20):
+            n_before, height = len(layouts), view.size.height
+            await view.write([Run("plain", "- More.\n")])
+            await until(pilot, lambda: view.size.height > height)  # noqa: B023
+            await asyncio.sleep(0.05)  # a second layout would come with the next picture
+            await pilot.pause()
+            counts.append(len(layouts) - n_before)
+        assert counts.count(1) >= 18  # the scrollbar that appears may have more
+        assert app.view.scroll_y == app.view.max_scroll_y
     assert app.inference.quit(20.0)
 
 

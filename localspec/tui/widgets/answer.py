@@ -13,11 +13,12 @@ from textual.widgets import Static
 
 from localspec.tui.segments import Add, Begin, Op, Segmenter
 from localspec.tui.turns import Run, Turn
+from localspec.tui.widgets.growing import Growing
 from localspec.tui.widgets.markdown import MarkdownPart
 from localspec.tui.widgets.text import Chunks
 
 
-class Thinking(Vertical, can_focus=True):
+class Thinking(Vertical, Growing, can_focus=True):
     """A thinking block: one line, until it is unfolded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "unfold", "Unfold/fold")]
@@ -79,7 +80,7 @@ class Thinking(Vertical, can_focus=True):
         self._title.update(Content(f"{mark} {doing}, about {self._n_words:,} words"))
 
 
-class AnswerBody(Vertical):
+class AnswerBody(Vertical, Growing):
     """Shows a turn's text. ``coloured``: as plain text in the looks of its origins."""
 
     DEFAULT_CSS = """

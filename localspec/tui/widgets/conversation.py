@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from localspec.terminal import clean
 from localspec.tui.turns import Run, Turn
+from localspec.tui.widgets.growing import Growing
 from localspec.tui.widgets.message import MessageView
 
 MOUNTED = 24
@@ -41,7 +42,7 @@ class Earlier(Static, can_focus=True):
         self.action_press()
 
 
-class ConversationView(VerticalScroll, can_focus=False):
+class ConversationView(VerticalScroll, Growing, can_focus=False):
     """Follows the end until the user scrolls away, and again when they come back to it."""
 
     class Following(Message):

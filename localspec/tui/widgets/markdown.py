@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 from textual.geometry import Size
-from textual.widget import Widget
+
+from localspec.tui.widgets.growing import Growing
 
 
 def render(text: str, width: int) -> Content:
@@ -20,7 +21,7 @@ def prepare() -> None:
     render("```python\nx\n```", 80)
 
 
-class MarkdownPart(Widget):
+class MarkdownPart(Growing):
     """Markdown that grows; each addition draws this segment again, and nothing else. Its lines are
     made for the width that the layout asks for, so it knows its height before it is drawn."""
 

@@ -17,6 +17,7 @@ from localspec.terminal import clean, duration
 from localspec.tui.drawing import answer_line
 from localspec.tui.turns import Run, Turn
 from localspec.tui.widgets.answer import AnswerBody
+from localspec.tui.widgets.growing import Growing
 
 _SHOWN = 4_000
 """Characters of a question that are shown; files that were attached may be long."""
@@ -28,7 +29,7 @@ def code_blocks(text: str) -> list[str]:
     return [found[2].removesuffix("\n") for found in _CODE.finditer(text)]
 
 
-class MessageView(Vertical, can_focus=True):
+class MessageView(Vertical, Growing, can_focus=True):
     """A question or an answer; keys act on it while it has the focus."""
 
     class Wanted(Message):

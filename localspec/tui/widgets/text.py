@@ -12,6 +12,7 @@ from textual.widgets import Static
 from localspec.terminal import clean
 from localspec.tui.drawing import origin_style
 from localspec.tui.turns import Run
+from localspec.tui.widgets.growing import Growing
 
 CHUNK = 1_200
 """Characters after which a new widget begins at the next line."""
@@ -19,7 +20,7 @@ LONGEST = 4_000
 """Characters after which it begins at the next space."""
 
 
-class Chunks(Vertical):
+class Chunks(Vertical, Growing):
     """Grows at its end; only the last of its parts is drawn again."""
 
     DEFAULT_CSS = """
