@@ -1,1 +1,7 @@
 """The only package that imports textual."""
+
+import os
+
+# A letter waits for the next of so many moments in a second; Textual's own 60 are felt. Answers come
+# at the view's own pace.
+os.environ.setdefault("TEXTUAL_FPS", "120")

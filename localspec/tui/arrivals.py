@@ -11,7 +11,7 @@ from localspec.spec.events import Finished
 from localspec.terminal import duration
 from localspec.tui.base import ChatBase
 from localspec.tui.drawing import DASH
-from localspec.tui.garbage import keep_what_there_is, look_through_all
+from localspec.tui.garbage import keep_what_there_is, look_through_all, look_through_young
 from localspec.tui.told import (
     AnswerFailed,
     Began,
@@ -71,6 +71,7 @@ class Arrivals(ChatBase):
         if wait > 0:
             self.set_timer(wait, self._rest)
         elif not self.outbox.rest():
+            look_through_young()
             await self._take()
 
     async def on_event(self, event: Event) -> None:

@@ -97,6 +97,23 @@ def test_all_objects_are_looked_through_at_rest_or_when_it_is_due(
     assert bool(calls) == collects
 
 
+@pytest.mark.parametrize(
+    ("n_objects", "collected"), [(garbage.YOUNG - 1, []), (garbage.YOUNG, [1])]
+)
+def test_the_young_are_looked_through_between_two_pictures(
+    monkeypatch: pytest.MonkeyPatch, n_objects: int, collected: list[int]
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(arrivals.time, "monotonic", lambda: NOW)
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (n_objects, 0, 0))
+    monkeypatch.setattr(garbage.gc, "collect", calls.append)
+    asyncio.run(Arrivals._rest(View(NOW - 9, NOW - 9)))  # type: ignore[arg-type]
+    assert calls == collected
+    calls.clear()
+    asyncio.run(Arrivals._rest(View(NOW - 0.01, NOW)))  # type: ignore[arg-type]
+    assert calls == []  # somebody types
+
+
 async def test_that_happens_while_nobody_types(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[bool] = []
     monkeypatch.setattr(arrivals, "look_through_all", lambda at_rest: calls.append(at_rest))
