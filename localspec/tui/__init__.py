@@ -2,6 +2,6 @@
 
 import os
 
-# A letter waits for the next of so many moments in a second; Textual's own 60 are felt. Answers come
-# at the view's own pace.
+# A letter waits for the next of so many moments in a second; Textual's own 60 are felt. Answers
+# come at the pace of the view.
 os.environ.setdefault("TEXTUAL_FPS", "120")
