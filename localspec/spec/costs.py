@@ -42,6 +42,8 @@ SLOPE = 2.0
 than fear, because what is tried is measured and what is not tried stays unknown."""
 SURPRISE = 2 / 3
 """The first measurement, if dearer than guessed, counts to this power: it may be a stall."""
+STALL = 2.0
+"""A decode so many times dearer than its rows one by one says nothing about costs."""
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 HOPELESS = 0.7
@@ -155,6 +157,7 @@ class TargetCosts:
     def __init__(self, learned: Learned | None = None) -> None:
         self._widths = {1: Estimate(1.0, 1)}
         self._seen_at = {1: 0}
+        self._stalled: set[int] = set()
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._n_decodes = 0
         self._table: list[float] = []
@@ -162,7 +165,8 @@ class TargetCosts:
         self._known_rate: float | None = None
         if learned is not None:
             for width, (value, n) in learned.widths.items():
-                if 1 < width <= MAX_WIDTH:
+                is_stall = n <= 2 and value > STALL * width
+                if 1 < width <= MAX_WIDTH and not is_stall:
                     # Trusted, but moved by a few measurements: the machine may have changed.
                     self._widths[width] = Estimate(value, min(n, 8))
                     self._seen_at[width] = 0
@@ -212,7 +216,11 @@ class TargetCosts:
             self._table.clear()
 
     def learn(self, width: int, seconds: float) -> None:
-        """One decode of ``width`` tokens took ``seconds``."""
+        """One decode of ``width`` tokens took ``seconds``.
+
+        At first, much more than that many plain decodes would take is not believed: the machine
+        slept, or worked for somebody else. The second time it is.
+        """
         if seconds <= 0 or not 1 <= width <= MAX_WIDTH:
             return
         self._n_decodes += 1
@@ -221,8 +229,10 @@ class TargetCosts:
             self._recent.append(seconds)
         elif scale is not None:
             if width not in self._widths:
-                guess = self(width)
-                self._widths[width] = Estimate(guess)
+                if seconds > STALL * width * scale and width not in self._stalled:
+                    self._stalled.add(width)
+                    return
+                self._widths[width] = Estimate(self(width))
             self._widths[width].add(seconds / scale)
             self._recent.append(seconds / self._widths[width].value)
         self._seen_at[width] = self._n_decodes

@@ -25,6 +25,7 @@ from localspec.spec.planning import Drafted, Outlook, plan_copy
 
 T1_S = 0.01
 FLAT = 0.04
+N_PROMPT = 100
 
 
 def cheap(width: int) -> float:
@@ -449,6 +450,46 @@ def test_the_first_measurement_outweighs_the_guess() -> None:
     guess = table(8)
     table.learn(8, 3 * guess * T1_S)
     assert table(8) > 1.8 * guess
+
+
+def test_a_machine_that_slept_in_the_first_draft_drafts_on() -> None:
+    """An hour in one decode says nothing about what a decode costs."""
+    table = TargetCosts()
+    table.learn(1, T1_S)
+    guess = table(4)
+    table.learn(4, 3600.0)
+    assert table(4) == guess
+    table.learn(4, 2 * T1_S)
+    assert table(4) < 2.2
+
+
+def test_what_an_earlier_run_learned_in_its_sleep_is_not_taken_over() -> None:
+    costs = {4: (90.0, 1), 8: (19.0, 5), 16: (2.0, 1)}
+    assert set(TargetCosts(Learned(widths=costs)).measured()) == {1, 8, 16}
+
+
+def test_a_width_that_is_dear_each_time_is_believed() -> None:
+    table = TargetCosts()
+    table.learn(1, T1_S)
+    for _ in range(2):
+        table.learn(4, 9 * T1_S)
+    assert table(4) > 4
+
+
+@pytest.mark.parametrize("n_before", [1, 2, 5, 20])
+def test_a_sleep_does_not_end_drafting(n_before: int) -> None:
+    slept: list[int] = []
+
+    def cost(width: int) -> float:
+        if 1 < width < N_PROMPT:
+            slept.append(width)
+            if len(slept) == 2 * n_before - 1:  # ``cost`` is asked twice for each step
+                return 1e5
+        return cheap(width)
+
+    machine = Machine(auto(), cost=cost, match=(9, 0.9), n_prompt=N_PROMPT).run(300)
+    late = [width for at, _, width in machine.used if at > 150]
+    assert sum(width > 4 for width in late) > len(late) / 2
 
 
 def test_where_the_prompt_pass_is_slow_wide_decodes_are_not_even_measured() -> None:
