@@ -7,11 +7,13 @@ from pathlib import Path
 
 from helpers_history import VOCABULARY, text_of
 
-from localspec.history import History, Source
+from localspec.history import History, Source, sources
 
 
 def main() -> None:
     root, name, first, n = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    # Two writers on a slow disk may keep each other waiting for longer than a user would like.
+    sources._BUSY_S = 60.0
     history = History.open(root, VOCABULARY, capacities=(8192, 65_536))
     for number in range(first, first + n):
         text = text_of(number, 120, 5000)

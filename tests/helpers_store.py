@@ -48,7 +48,8 @@ class Asked:
 @dataclass
 class Answer:
     """What the server says next, in place of the truth. ``cut``: body bytes before it hangs up;
-    ``hold``: body bytes before it waits for ``FakeHub.go_on``."""
+    ``hold``: body bytes before it waits for ``FakeHub.go_on``; ``stall_s``: seconds before it
+    says a word, or until ``go_on``."""
 
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
@@ -92,7 +93,9 @@ class FakeHub:
         fields: dict[str, object] = {
             "endpoint": self.endpoint,
             "token": token,
-            "read_s": 5.0,
+            # Far more than a busy machine needs: whoever wants it to give up says how soon.
+            "notice_s": 60.0,
+            "read_s": 60.0,
             "n_retries": 3,
             "backoff_s": 0.005,
             "longest_wait_s": 1.0,
@@ -171,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             answer = Answer()
         if answer.stall_s:
-            threading.Event().wait(answer.stall_s)
+            self.hub.go_on.wait(answer.stall_s)
         if answer.status is not None and answer.cut is None:
             self._send(answer.status, answer.headers, answer.body or b"")
         elif self.host == "storage":

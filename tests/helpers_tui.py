@@ -18,7 +18,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.fakes import Script, ScriptedOpener
 from localspec.tui.settings import Settings
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long a test waits for something that happens at once: only a fault uses it up."""
 
 

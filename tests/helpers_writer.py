@@ -3,7 +3,7 @@
 Question, answer word by word, next question; every third answer is thrown away and written again.
 Each line of its log is written when the call that it names has come back:
 
-    chat ID | turn ROLE ID | word N TIME | end ID N | cut ID
+    chat ID | turn ROLE ID | word N BEGUN ENDED | end ID N | cut ID
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def write_answer(chats: Chats, chat: str, n_words: int) -> int:
     turn = chats.add_turn(chat, "assistant", "", state="partial")
     log("turn", "assistant", turn)
     for n in range(1, n_words + 1):
+        begun = time.monotonic()
         chats.update_partial(turn, text(n))
-        log("word", n, time.monotonic())
+        log("word", n, begun, time.monotonic())
         time.sleep(0.001)
     chats.finish_turn(turn, text(n_words), numbers={"n_tokens": n_words})
     log("end", turn, n_words)

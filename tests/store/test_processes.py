@@ -17,6 +17,17 @@ from helpers_store import NAME, REPO, FakeHub, sha256
 
 CONTENT = random.Random(2).randbytes(2_500_000)
 PATIENCE_S = 60.0
+# The program with more patience for a silent server: a test keeps one silent for as long as another
+# program takes to start, and that may be long on a busy machine.
+PATIENT = """
+import sys
+from dataclasses import replace
+from localspec.__main__ import entry
+from localspec.store import download
+real = download.settings_from_environment
+download.settings_from_environment = lambda: replace(real(), notice_s=60.0, read_s=100.0)
+sys.exit(entry())
+"""
 
 # What is told by a signal cannot be tried on Windows, where there is only "kill".
 needs_signals = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
@@ -31,7 +42,7 @@ def pull(hub: FakeHub, home: Path, *more: str) -> subprocess.Popen[str]:
         "PYTHONUNBUFFERED": "1",
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "localspec", "pull", f"{REPO}:Q4_K_M", *more],
+        [sys.executable, "-c", PATIENT, "pull", f"{REPO}:Q4_K_M", *more],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -25,6 +25,12 @@ def frozen() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may want no colour; the pictures to compare with have some."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """After each key a pilot waits until the process has nothing to do, for up to a second. While
     an answer is written it always has something to do; what a test waits for it asks for. No real

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 import pytest
-from helpers_tui import until
+from helpers_tui import PATIENCE_S, until
 
 from bench.soak_chat import soak_app
 from localspec.tui import arrivals, garbage
@@ -75,7 +75,7 @@ async def test_that_is_done_once_the_model_is_there(monkeypatch: pytest.MonkeyPa
         await until(pilot, lambda: app.status is not None)
         await until(pilot, lambda: bool(calls))
     assert calls == [True]
-    assert app.inference.quit(20.0)
+    assert app.inference.quit(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ async def test_that_happens_while_nobody_types(monkeypatch: pytest.MonkeyPatch) 
         await app._take()
         app._at_rest()
         assert calls == []
-    assert app.inference.quit(20.0)
+    assert app.inference.quit(PATIENCE_S)

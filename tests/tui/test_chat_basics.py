@@ -70,7 +70,7 @@ async def test_escape_stops_at_once_and_keeps_what_there_is() -> None:
 
 
 async def test_stop_before_the_first_token_leaves_a_usable_chat() -> None:
-    script = Script(prefill_s=5.0)
+    script = Script(prefill_s=600.0)
     app = make_app(script)
     async with chatting(app) as pilot:
         await ask(pilot, "Long prompt", wait=False)
@@ -185,7 +185,7 @@ async def test_a_fault_in_the_thread_leaves_a_usable_chat(caplog) -> None:
 
 async def test_quit_while_loading() -> None:
     """F34."""
-    app = make_app(Script(load_s=60.0))
+    app = make_app(Script(load_s=600.0))
     async with chatting(app, ready=False) as pilot:
         await pilot.press("ctrl+q")
     assert app.return_code == 0

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from helpers_tui import ask, shown, until
+from helpers_tui import PATIENCE_S, ask, shown, until
 from textual.pilot import Pilot
 
 from localspec import paths
@@ -42,7 +42,7 @@ class Screen:
             return run(app, headless=True, size=(110, 30), auto_pilot=self.visit)
 
         monkeypatch.setattr(view.ChatApp, "run", headless)
-        monkeypatch.setattr(view, "QUIT_S", 20.0)
+        monkeypatch.setattr(view, "QUIT_S", PATIENCE_S)
         monkeypatch.setattr(command, "_Opener", lambda *_: ScriptedOpener(self.script))
         self._monkeypatch = monkeypatch
         self.stdin: io.StringIO = _Terminal()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import helpers_scenes as scenes
 import pytest
+from helpers_tui import PATIENCE_S
 
 SIZES = {"small": (60, 15), "usual": (100, 30), "large": (160, 45)}
 SHOWN = [
@@ -28,4 +29,4 @@ def test_screen(snap_compare: Callable[..., bool], scene: str, size: str, theme:
     try:
         assert snap_compare(app, terminal_size=SIZES[size], run_before=getattr(scenes, scene))
     finally:
-        app.inference.quit(20.0)
+        app.inference.quit(PATIENCE_S)
