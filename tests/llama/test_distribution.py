@@ -28,7 +28,7 @@ from localspec.spec.sampling import Sampling
 SAMPLING = Sampling(
     temperature=0.8, top_k=30, top_p=0.98, min_p=0.0, repeat_penalty=1.1, penalty_last_n=16
 )
-N_ANSWERS, N_TOKENS = 8, 160
+N_ANSWERS, N_TOKENS = 16, 160
 ENOUGH = 1e-4
 """Smallest p-value that passes. The draws have a seed, but processors round differently, so on each
 kind of them these are other draws: a right rule must pass all of 70 tests."""
