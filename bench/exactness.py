@@ -1,6 +1,6 @@
 """Greedy texts of every mode against plain decoding, with and without --exact, and what it costs.
 
-    python -m bench.exactness -m NAME [-md NAME] [--prompts 16] [--tokens 200] [--threads 1 2]
+    python -m bench.exactness -m NAME [-md NAME] [--prompts 16] [--skip 0] [--tokens 200] [--threads 1 2]
         [--modes lookup draft auto] [--settings exact default] [--long]
 
 ``--long`` puts a text before each prompt, so that answers cross 512 cached tokens. One line per
@@ -95,7 +95,7 @@ def gap_at(session: Session, messages: Sequence[Message], tokens: Sequence[int])
 
 def compare(session: Session, name: str, threads: int, options: argparse.Namespace) -> list[Run]:
     """All prompts in all modes with one loaded session."""
-    prompts = yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))[: options.prompts]
+    prompts = yaml.safe_load(PROMPTS.read_text(encoding="utf-8"))[options.skip : options.prompts]
     runs = []
     for prompt in prompts:
         text = (LONG if options.long else "") + prompt["prompt"]
@@ -184,6 +184,7 @@ def main() -> int:
     parser.add_argument("-m", "--model", default="qwen2.5-coder-1.5b")
     parser.add_argument("-md", "--draft")
     parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--skip", type=int, default=0, help="go on after so many prompts")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--modes", nargs="+", default=["lookup", "draft", "auto"])
