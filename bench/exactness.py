@@ -1,7 +1,7 @@
 """Greedy texts of every mode against plain decoding, with and without --exact, and what it costs.
 
-    python -m bench.exactness -m NAME [-md NAME] [--prompts 16] [--skip 0] [--tokens 200] [--threads 1 2]
-        [--modes lookup draft auto] [--settings exact default] [--long]
+    python -m bench.exactness -m NAME [-md NAME] [--prompts 16] [--skip 0] [--tokens 200]
+        [--threads 1 2] [--modes lookup draft auto] [--settings exact default] [--long]
 
 ``--long`` puts a text before each prompt, so that answers cross 512 cached tokens. One line per
 run; exit code 1 if an exact run differs at all, or a default run where plain decoding's two best
