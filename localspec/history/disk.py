@@ -166,29 +166,36 @@ class DiskIndex:
 
     def add(self, source: Source, ids: Ids) -> int:
         """Add what is new in a text; returns how many tokens that is."""
-        self.refresh()
-        n_pieces = len(ids) // self._max_doc + 1
-        if self._head + len(ids) + n_pieces * (MAX_MATCH + 1) > self.ring.capacity:
-            self._grow()
         written: list[tuple[int, int]] = []
+        may_grow = True
         try:
-            with self._db.writing():
+            while True:
                 self.refresh()
-                parts = new_parts(self.ring.known(ids))
-                if not parts:
-                    return 0
-                number = self._db.id_of(source)
-                useful: list[tuple[Doc, Ids]] = []
-                for start, end in parts:
-                    for piece in _pieces(ids[start:end], self._max_doc):
-                        useful += self._append(piece, number, 0, written)
-                self._keep(useful, written)
-                self._db.drop_empty()
+                if may_grow and self._lacks_room(ids):
+                    may_grow = self._grow()
+                with self._db.writing():
+                    self.refresh()
+                    if may_grow and self._lacks_room(ids):
+                        continue  # another process took the room meanwhile: old text must not go
+                    parts = new_parts(self.ring.known(ids))
+                    if not parts:
+                        return 0
+                    number = self._db.id_of(source)
+                    useful: list[tuple[Doc, Ids]] = []
+                    for start, end in parts:
+                        for piece in _pieces(ids[start:end], self._max_doc):
+                            useful += self._append(piece, number, 0, written)
+                    self._keep(useful, written)
+                    self._db.drop_empty()
+                return sum(end - start for start, end in parts)
         except BaseException:
             for place, n in written:
                 self.ring.blank(place, n)
             raise
-        return sum(end - start for start, end in parts)
+
+    def _lacks_room(self, ids: Ids) -> bool:
+        n_pieces = len(ids) // self._max_doc + 1
+        return self._head + len(ids) + n_pieces * (MAX_MATCH + 1) > self.ring.capacity
 
     def learn(self, helps: Sequence[tuple[int, int]], counts: list[list[float]]) -> None:
         """Keep what drafting taught: (place, accepted tokens), and new counts of calibration."""
@@ -267,17 +274,19 @@ class DiskIndex:
         names = (f"ring-{number}.bin" for number in itertools.count())
         return next(name for name in names if not (self._directory / name).exists())
 
-    def _grow(self) -> None:
-        """Move to a larger file if one is allowed and the disk has room for it."""
+    def _grow(self) -> bool:
+        """Move to a larger file if one is allowed and the disk has room for it; says whether."""
         larger = [n for n in self._capacities if n > self.ring.capacity]
         if not larger or self._vocabulary is None or not self._room_for(size_bytes(larger[0])):
-            return
+            return False
         name = self._free_name()
         path = self._directory / name
         try:
             ring = Ring.create(path, larger[0], self._vocabulary)
         except OSError:
-            return  # a full disk: the oldest text will make room, as it does at the largest size
+            return (
+                False  # a full disk: the oldest text will make room, as it does at the largest size
+            )
         try:
             with self._db.writing():
                 self.refresh()
@@ -292,6 +301,7 @@ class DiskIndex:
         self.refresh()
         with self._db.writing():
             self._remove_orphans()
+        return True
 
     def _move_to(self, ring: Ring) -> None:
         head = self._head

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from helpers_history import VOCABULARY, is_part, owned_by_nobody, stored, text_of
 
-from localspec.history import History, forget_everywhere, sources
+from localspec.history import History, Source, forget_everywhere, sources
+from localspec.history.disk import DiskIndex
 from localspec.history.index import directories
+from localspec.history.ring import Ids
 
 TESTS = Path(__file__).parents[1]
 
@@ -94,3 +96,28 @@ def test_a_kill_loses_at_most_the_text_that_was_being_added(tmp_path: Path) -> N
     assert owned_by_nobody(directory) == 0, (
         "what a killed process left goes with the next forgetting"
     )
+
+
+def test_room_that_another_process_took_meanwhile_costs_no_old_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is not full when a text is about to be added, and full when it is its turn."""
+    one = History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536))
+    other = History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536))
+    for number in range(60):
+        one.remember(text_of(number, 120, 5000), Source("chat", f"one-{number}"))
+    lacks_room = DiskIndex._lacks_room
+    late = iter(range(100, 107))
+
+    def then_the_other(self: DiskIndex, ids: Ids) -> bool:
+        lacks = lacks_room(self, ids)
+        monkeypatch.setattr(DiskIndex, "_lacks_room", lacks_room)
+        for number in late:
+            other.remember(text_of(number, 120, 5000), Source("chat", f"other-{number}"))
+        return lacks
+
+    monkeypatch.setattr(DiskIndex, "_lacks_room", then_the_other)
+    one.remember(text_of(200, 120, 5000), Source("chat", "one-200"))
+    assert len(stored(directories(tmp_path)[0])) == 68
+    one.close()
+    other.close()
