@@ -32,7 +32,7 @@ KEEP_TOKENS = 1 << 14
 """With each text that is added so much of what would go, but was useful, is kept."""
 
 DATABASE = "sources.sqlite3"
-_RING_NAME = re.compile(r"ring-\d{1,9}\.bin")
+_RING_NAME = re.compile(r"ring-(\d{1,9})\.bin")
 
 FAILURES = (sqlite3.Error, OSError, ArithmeticError, TypeError, ValueError)
 """What reading files that may hold anything can raise: SQLite lets errors of decoding and of
@@ -177,21 +177,24 @@ class DiskIndex:
                     self.refresh()
                     if may_grow and self._lacks_room(ids):
                         continue  # another process took the room meanwhile: old text must not go
-                    parts = new_parts(self.ring.known(ids))
-                    if not parts:
-                        return 0
-                    number = self._db.id_of(source)
-                    useful: list[tuple[Doc, Ids]] = []
-                    for start, end in parts:
-                        for piece in _pieces(ids[start:end], self._max_doc):
-                            useful += self._append(piece, number, 0, written)
-                    self._keep(useful, written)
-                    self._db.drop_empty()
-                return sum(end - start for start, end in parts)
+                    return self._add_new(source, ids, written)
         except BaseException:
             for place, n in written:
                 self.ring.blank(place, n)
             raise
+
+    def _add_new(self, source: Source, ids: Ids, written: list[tuple[int, int]]) -> int:
+        parts = new_parts(self.ring.known(ids))
+        if not parts:
+            return 0
+        number = self._db.id_of(source)
+        useful: list[tuple[Doc, Ids]] = []
+        for start, end in parts:
+            for piece in _pieces(ids[start:end], self._max_doc):
+                useful += self._append(piece, number, 0, written)
+        self._keep(useful, written)
+        self._db.drop_empty()
+        return sum(end - start for start, end in parts)
 
     def _lacks_room(self, ids: Ids) -> bool:
         n_pieces = len(ids) // self._max_doc + 1
@@ -271,7 +274,9 @@ class DiskIndex:
         self._db.put("ring", name)
 
     def _free_name(self) -> str:
-        names = (f"ring-{number}.bin" for number in itertools.count())
+        """Never one that was current: who still has that file would take the new one for it."""
+        current = _RING_NAME.fullmatch(self._db.get("ring") or "")
+        names = (f"ring-{n}.bin" for n in itertools.count(int(current[1]) + 1 if current else 0))
         return next(name for name in names if not (self._directory / name).exists())
 
     def _grow(self) -> bool:
@@ -279,25 +284,25 @@ class DiskIndex:
         larger = [n for n in self._capacities if n > self.ring.capacity]
         if not larger or self._vocabulary is None or not self._room_for(size_bytes(larger[0])):
             return False
-        name = self._free_name()
-        path = self._directory / name
+        path = None
         try:
-            ring = Ring.create(path, larger[0], self._vocabulary)
-        except OSError:
-            return (
-                False  # a full disk: the oldest text will make room, as it does at the largest size
-            )
-        try:
+            # The file, too, is made in here: to others it would be an orphan until it is current.
             with self._db.writing():
                 self.refresh()
-                if self.ring.capacity < ring.capacity:
+                if self.ring.capacity >= larger[0]:
+                    return True  # another process was quicker
+                path = self._directory / self._free_name()
+                try:
+                    ring = Ring.create(path, larger[0], self._vocabulary)
+                except OSError:
+                    return False  # a full disk: old text makes room, as it does at the largest size
+                with contextlib.closing(ring):
                     self._move_to(ring)
-                    self._db.put("ring", name)
+                self._db.put("ring", path.name)
         except BaseException:
-            ring.close()
-            path.unlink(missing_ok=True)
+            if path is not None:
+                path.unlink(missing_ok=True)
             raise
-        ring.close()
         self.refresh()
         with self._db.writing():
             self._remove_orphans()

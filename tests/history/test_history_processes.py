@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from helpers_history import VOCABULARY, is_part, owned_by_nobody, stored, text_o
 from localspec.history import History, Source, forget_everywhere, sources
 from localspec.history.disk import DiskIndex
 from localspec.history.index import directories
-from localspec.history.ring import Ids
+from localspec.history.ring import Ids, Ring
 
 TESTS = Path(__file__).parents[1]
 
@@ -121,3 +122,45 @@ def test_room_that_another_process_took_meanwhile_costs_no_old_text(
     assert len(stored(directories(tmp_path)[0])) == 68
     one.close()
     other.close()
+
+
+def test_an_index_may_be_opened_while_another_process_makes_it_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens it removes files that are not in use; the new one is none of them."""
+    one = History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536))
+    create = Ring.create
+    openers: list[threading.Thread] = []
+
+    def open_it() -> None:
+        History.open(tmp_path, VOCABULARY, capacities=(8192, 65_536)).close()
+
+    def meanwhile(path: Path, capacity: int, vocabulary: bytes) -> Ring:
+        ring = create(path, capacity, vocabulary)
+        openers.append(threading.Thread(target=open_it))
+        openers[-1].start()
+        openers[-1].join(1.0)  # it may have to wait until the larger file is in use
+        return ring
+
+    monkeypatch.setattr(Ring, "create", meanwhile)
+    for number in range(80):
+        one.remember(text_of(number, 120, 5000), Source("chat", f"one-{number}"))
+    assert one.note == ""
+    one.close()
+    (opener,) = openers
+    opener.join()
+    assert len(stored(directories(tmp_path)[0])) == 80
+
+
+def test_who_slept_while_the_index_grew_twice_sees_the_new_one(tmp_path: Path) -> None:
+    sizes = (8192, 16_384, 32_768)
+    asleep = History.open(tmp_path, VOCABULARY, capacities=sizes)
+    awake = History.open(tmp_path, VOCABULARY, capacities=sizes)
+    for number in range(200):
+        awake.remember(text_of(number, 120, 5000), Source("chat", str(number)))
+    awake.close()
+    asleep.begin()
+    match = asleep.find(text_of(199, 120, 5000)[:60])
+    assert match is not None
+    assert match.length == 32
+    asleep.close()
