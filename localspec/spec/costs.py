@@ -165,8 +165,7 @@ class TargetCosts:
         self._known_rate: float | None = None
         if learned is not None:
             for width, (value, n) in learned.widths.items():
-                is_stall = n <= 2 and value > STALL * width
-                if 1 < width <= MAX_WIDTH and not is_stall:
+                if 1 < width <= MAX_WIDTH and not (n <= 2 and _is_stall(width, value)):
                     # Trusted, but moved by a few measurements: the machine may have changed.
                     self._widths[width] = Estimate(value, min(n, 8))
                     self._seen_at[width] = 0
@@ -229,7 +228,7 @@ class TargetCosts:
             self._recent.append(seconds)
         elif scale is not None:
             if width not in self._widths:
-                if seconds > STALL * width * scale and width not in self._stalled:
+                if _is_stall(width, seconds / scale) and width not in self._stalled:
                     self._stalled.add(width)
                     return
                 self._widths[width] = Estimate(self(width))
@@ -282,6 +281,10 @@ class TargetCosts:
         """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
         rate = self.prompt_rate
         return min(width, max(1 + SLOPE * rate * _ROWS[width], rate * width))
+
+
+def _is_stall(width: int, cost: float) -> bool:
+    return cost > STALL * width
 
 
 def _pooled(

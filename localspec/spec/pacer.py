@@ -289,13 +289,10 @@ class AutoPacer:
             self._n_plain += 1
         else:
             self._tokens_since_plain += measured.n_emitted
-        # By a plain decode, not by the scale: that may be a guess made of the rate of last time.
         if self._prefill is not None and self._target.scale_s:
-            # The scale may be a guess, made of the rate of last time; a draft cannot tell, and then
-            # the first plain decode does.
-            is_guess = measured.width > 1 or self._n_tokens > 0
-            plain_s = measured.verify_s if is_guess else self._target.scale_s
             if measured.width == 1:
+                # After a draft the scale may be nothing but a guess, made of the rate of last time.
+                plain_s = measured.verify_s if self._n_tokens else self._target.scale_s
                 self._target.prefilled(*self._prefill, plain_s)
                 self._prefill = None
             for costs in self._drafts.values():

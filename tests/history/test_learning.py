@@ -59,8 +59,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-MAX_MATCHING_S = 20.0
-"""Usually it is milliseconds; a machine that is ten times slower must do, too."""
+MAX_MATCHING_S = 2.0
+"""Usually it is milliseconds."""
 WANTED = {
     "main.py",
     "docs/read me.md",

@@ -29,9 +29,11 @@ SAMPLING = Sampling(
     temperature=0.8, top_k=30, top_p=0.98, min_p=0.0, repeat_penalty=1.1, penalty_last_n=16
 )
 N_ANSWERS, N_TOKENS = 16, 160
-ENOUGH = 1e-4
-"""Smallest p-value that passes. The draws have a seed, but processors round differently, so on each
-kind of them these are other draws: a right rule must pass all of 70 tests."""
+ENOUGH = 0.01
+"""Smallest p-value that passes."""
+SEEDS = (17, 18, 19)
+"""Processors round differently, so on each kind of them these are other draws, of which a few in a
+hundred have a p-value below it by chance: they are drawn again. A wrong rule has 1e-9 each time."""
 # A target whose heads rest is the one without heads.
 DRAWN = [case for case in CASES if case[0] != "qwen35 with a head" or case[1] == "mtp"]
 
@@ -56,10 +58,10 @@ class Drawn:
     n_accepted: int = 0
 
 
-def draw(models: Models, kind: str, drafter: str) -> Drawn:
+def draw(models: Models, kind: str, drafter: str, seed: int) -> Drawn:
     target = models.target(kind)
     drafting = models.drafter(drafter, kind)
-    drawn, rng = Drawn(), np.random.default_rng(17)
+    drawn, rng = Drawn(), np.random.default_rng(seed)
     for number in range(N_ANSWERS):
         target.context.clear()
         pacer = FixedPacer(drafting.name, 3)
@@ -114,23 +116,28 @@ def p_value(places: Floats) -> float:
     return float(chisquare(counts).pvalue)
 
 
-@pytest.mark.parametrize(("kind", "drafter"), DRAWN)
-def test_tokens_are_drawn_from_the_targets_distribution(
-    models: Models, kind: str, drafter: str
-) -> None:
-    drawn = draw(models, kind, drafter)
+def p_values(drawn: Drawn) -> dict[str, float]:
+    assert drawn.n_verified - drawn.n_accepted > 20, "too little was rejected"
+    assert drawn.n_accepted > 8, "too little stood"
     places, in_step = np.array(drawn.places), np.array(drawn.in_step)
     first = in_step == 0
     pairs = np.histogram2d(places[:-1:2], places[1::2], 4, [[0, 1], [0, 1]])[0]
-    found = {
+    return {
         "all": p_value(places),
         "first of a step": p_value(places[first]),
         "later in a step": p_value(places[~first]),
         "pairs": float(chisquare(pairs.ravel()).pvalue),
     }
-    assert drawn.n_verified - drawn.n_accepted > 20, "too little was rejected"
-    assert drawn.n_accepted > 8, "too little stood"
-    assert min(found.values()) > ENOUGH, found
+
+
+@pytest.mark.parametrize(("kind", "drafter"), DRAWN)
+def test_tokens_are_drawn_from_the_targets_distribution(
+    models: Models, kind: str, drafter: str
+) -> None:
+    found = [p_values(draw(models, kind, drafter, SEEDS[0]))]
+    while min(found[-1].values()) <= ENOUGH and len(found) < len(SEEDS):
+        found.append(p_values(draw(models, kind, drafter, SEEDS[len(found)])))
+    assert min(found[-1].values()) > ENOUGH, found
 
 
 @pytest.mark.parametrize(

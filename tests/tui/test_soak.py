@@ -134,7 +134,7 @@ async def test_new_words_cost_one_layout_and_not_two(monkeypatch: pytest.MonkeyP
 
 def n_lines(view: Widget) -> int:
     """How many drawn lines a widget and those in it hold."""
-    widgets = [w for w in view.walk_children(with_self=True) if isinstance(w, Widget)]
+    widgets = view.walk_children(Widget, with_self=True)
     return sum(len(w._render_cache.lines) + len(w._styles_cache._cache) for w in widgets)
 
 

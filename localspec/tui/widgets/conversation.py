@@ -164,7 +164,7 @@ class ConversationView(VerticalScroll, Growing, can_focus=False):
     async def _unmount(self, turns: Sequence[Turn]) -> None:
         views = [view for t in turns if (view := self._views.pop(t.id, None)) is not None]
         if views:
-            parts = [part for view in views for part in _parts(view)]
+            parts = [part for view in views for part in view.walk_children(Widget, with_self=True)]
             await self.remove_children(views)
             _forget_lines(parts)
 
@@ -174,7 +174,7 @@ class ConversationView(VerticalScroll, Growing, can_focus=False):
         top = self.scroll_y - self.size.height
         for view in self.views:
             if view.virtual_region.bottom < top:
-                _forget_lines(_parts(view))
+                _forget_lines(view.walk_children(Widget, with_self=True))
 
     async def _show_earlier(self) -> None:
         line = next(iter(self.query(Earlier)), None)
@@ -206,11 +206,6 @@ class ConversationView(VerticalScroll, Growing, can_focus=False):
         if self.is_following != self._was_following:
             self._was_following = self.is_following
             self.post_message(self.Following())
-
-
-def _parts(view: MessageView) -> list[Widget]:
-    """All widgets of a turn."""
-    return [part for part in view.walk_children(with_self=True) if isinstance(part, Widget)]
 
 
 def _forget_lines(widgets: Sequence[Widget]) -> None:
