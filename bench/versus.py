@@ -1,7 +1,8 @@
-"""localspec against llama-server and llama-cli of the same llama.cpp.
+"""localspec against plain decoding, llama-server and llama-cli of the same llama.cpp.
 
-    python -m bench.versus --peers DIR [--model NAME] [--prompts all] [--tokens 200] [--rounds 5]
-                           [--temps 0,0.8] [--check] [--json]
+    python -m bench.versus [--peers DIR] [--model NAME] [--draft NAME] [--prompts all]
+                           [--tokens 200] [--rounds 5] [--temps 0,0.8] [--servers NAMES|none]
+                           [--no-cli] [--log FILE] [--check] [--json]
 
 The peers are built once, outside the repository, from the source archive of the installed
 llama-cpp-python, which carries the llama.cpp that it was built from:
@@ -13,11 +14,13 @@ llama-cpp-python, which carries the llama.cpp that it was built from:
     cmake --build DIR --target llama-server llama-cli
 
 DIR (or one with the programs in ``bin``) is named by --peers or LOCALSPEC_PEERS; without the
-programs this says so and ends well. Same files, same token ids, same threads, same sampler
-settings, no reuse of prompts. For each prompt everyone takes a turn, round after round; medians are
-shown. llama-server runs in four modes: without speculation, with its draft defaults, with its own
-default of speculation (--spec-default, a lookup), and with its simple lookup. Speed is that of the
-tokens after the first, for everyone.
+programs this says so and compares with plain decoding only. Same files, same token ids, same
+threads, same sampler settings, no reuse of prompts. For each prompt everyone takes a turn, round
+after round. llama-server runs in four modes: without speculation, with its draft defaults, with its
+own default of speculation (--spec-default, a lookup), and with its simple lookup. Speed is that of
+the tokens after the first, for everyone. Speeds shown are medians; a ratio is the median of the
+ratios within each round. With --log every answer is kept as a line of JSON, and what is there
+already is not measured again: a long comparison can be stopped and taken up.
 """
 
 from __future__ import annotations
@@ -25,22 +28,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
 
+from bench.peers import (
+    CLI,
+    SERVER_MODES,
+    Answered,
+    Contender,
+    Peer,
+    Task,
+    cli,
+    find_program,
+    server,
+)
 from localspec.benchmark import BenchPrompt, choose, load
 from localspec.chat import Message
 from localspec.config import Config, Mode
@@ -51,252 +56,162 @@ from localspec.spec.events import Finished
 from localspec.spec.sampling import Sampling
 
 PEERS = "LOCALSPEC_PEERS"
-START_S = 300.0
-ANSWER_S = 3600.0
-SERVER_MODES: dict[str, tuple[str, ...]] = {
-    "server off": (),
-    "server draft": ("--spec-type", "draft-simple"),
-    "server lookup": ("--spec-default",),
-    "server simple": ("--spec-type", "ngram-simple"),
-}
-"""What each adds to the command line; "server draft" gets the draft's file, too."""
-OURS: dict[str, Mode] = {"localspec off": "off", "localspec": "auto"}
-CLI = "llama-cli"
-_SPEED = re.compile(r"Generation:\s*([0-9.]+)\s*t/s")
+OFF, AUTO, SEEDED = "localspec off", "localspec", "localspec seeded"
+OURS: dict[str, tuple[Mode, bool]] = {OFF: ("off", False), AUTO: ("auto", False)}
+"""Mode, and whether a seed draws (``--seeded`` adds that)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One answer to give."""
-
-    prompt: BenchPrompt
-    tokens: list[int]
-    n: int
-    temperature: float
-    seed: int
-
-
-Contender = Callable[[Task], float | None]
-"""Answers, and returns tokens per second after the first (None: the answer was too short)."""
-
-
-# -- localspec ------------------------------------------------------------------------------------
-
-
-def ours(session: Session, mode: Mode) -> Contender:
+def ours(session: Session, mode: Mode, seeded: bool) -> Contender:
     """localspec in one mode, within this process."""
 
-    def answer(task: Task) -> float | None:
+    def answer(task: Task) -> Answered | None:
         session.set_mode(mode)
         session.clear()
-        sampling = Sampling(temperature=task.temperature, seed=task.seed)
+        sampling = Sampling(temperature=task.temperature, seed=task.seed if seeded else None)
         events = session.ask([Message("user", task.prompt.prompt)], sampling, max_tokens=task.n)
         last = list(events)[-1]
         assert isinstance(last, Finished)
-        return last.stats.tokens_per_s
+        speed = last.stats.tokens_per_s
+        return None if speed is None else Answered(speed, last.stats.first_token_s)
 
     return answer
 
 
-# -- the peers ------------------------------------------------------------------------------------
-
-
-def find_program(folder: Path | None, name: str) -> Path | None:
-    """The program in ``folder`` or its ``bin``; None if it is not there."""
-    for place in (folder, folder / "bin") if folder is not None else ():
-        found = shutil.which(name, path=str(place))
-        if found:
-            return Path(found)
-    return None
+# -- measuring ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """What all peers are started with."""
+class Run:
+    """One answer of one contender. ``speed`` None: too short an answer."""
 
-    target: Path
-    draft: Path | None
-    n_ctx: int
-    n_threads: int
-
-    def arguments(self, *extra: str) -> list[str]:
-        """Model, context, threads; no help from the network."""
-        return [
-            "-m", str(self.target), "-c", str(self.n_ctx), "-t", str(self.n_threads),
-            "-tb", str(self.n_threads), "--offline", *extra,
-        ]  # fmt: skip
+    temperature: float
+    round: int
+    prompt: str
+    contender: str
+    speed: float | None
+    first_token_s: float | None
 
 
-@contextmanager
-def server(program: Path, peer: Peer, extra: Sequence[str]) -> Iterator[Contender]:
-    """A running llama-server that answers; it ends with the block."""
-    port = _free_port()
-    command = [
-        str(program), *peer.arguments(*extra), "--host", "127.0.0.1", "--port", str(port),
-        "-np", "1", "--no-ui", "--cache-ram", "0",
-    ]  # fmt: skip
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            _wait_for(process, port, log)
-            yield lambda task: _ask_server(port, task)
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+class Log:
+    """The runs so far, each written to ``file`` at once if there is one."""
+
+    def __init__(self, file: Path | None, setting: dict[str, object]) -> None:
+        self.runs: list[Run] = []
+        self._file = file
+        if file is None:
+            return
+        if file.exists():
+            first, *rest = file.read_text(encoding="utf-8").splitlines()
+            if json.loads(first) != setting:
+                raise SystemExit(f"{file} was measured with other settings: {first}")
+            self.runs = [Run(**json.loads(line)) for line in rest]
+        else:
+            file.write_text(json.dumps(setting) + "\n", encoding="utf-8")
+
+    def add(self, run: Run) -> None:
+        """Keep one more."""
+        self.runs.append(run)
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(asdict(run)) + "\n")
+
+    def has(self, temperature: float, number: int, prompt: str, contender: str) -> bool:
+        """Whether that was measured."""
+        wanted = (temperature, number, prompt, contender)
+        return any((r.temperature, r.round, r.prompt, r.contender) == wanted for r in self.runs)
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-# A proxy in the environment is not for this machine itself.
-_open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
-
-
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Any) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            log.seek(0)
-            tail = log.read()[-1500:].decode("utf-8", "replace")
-            raise SystemExit(f"llama-server ended with code {process.returncode}:\n{tail}")
-        try:
-            with _open(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        time.sleep(0.3)
-    raise SystemExit(f"llama-server did not get ready in {START_S:.0f} s")
-
-
-def _ask_server(port: int, task: Task) -> float | None:
-    body = {
-        "prompt": task.tokens,
-        "n_predict": task.n,
-        "temperature": task.temperature,
-        "top_k": 40,
-        "top_p": 0.95,
-        "min_p": 0.05,
-        "repeat_penalty": 1.0,
-        "seed": task.seed,
-        "cache_prompt": False,
-    }
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/completion",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with _open(request, timeout=ANSWER_S) as answer:
-        timings = json.load(answer)["timings"]
-    n, milliseconds = int(timings["predicted_n"]) - 1, float(timings["predicted_ms"])
-    return n / milliseconds * 1000 if n > 0 and milliseconds > 0 else None
-
-
-def cli(program: Path, peer: Peer) -> Contender:
-    """llama-cli for one question; it loads the model each time."""
-
-    def answer(task: Task) -> float | None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "prompt.txt"
-            file.write_text(task.prompt.prompt, encoding="utf-8")
-            command = [
-                str(program), *peer.arguments("-f", str(file), "-n", str(task.n)),
-                "--temp", str(task.temperature), "--seed", str(task.seed),
-                "--top-k", "40", "--top-p", "0.95", "--min-p", "0.05",
-                "--single-turn", "--simple-io", "--show-timings",
-            ]  # fmt: skip
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=ANSWER_S,
-                check=False,
-            )
-        return speed_in(done.stdout.decode("utf-8", "replace"))
-
-    return answer
-
-
-def speed_in(text: str) -> float | None:
-    """Tokens per second from the line that llama-cli prints after an answer; None without one."""
-    found = _SPEED.findall(text)
-    return float(found[-1]) if found else None
+def compare(
+    contenders: dict[str, Contender],
+    tasks: Callable[[BenchPrompt, int, float], Task],
+    prompts: Sequence[BenchPrompt],
+    rounds: int,
+    temperatures: Sequence[float],
+    log: Log,
+    report: Callable[[str], None],
+) -> None:
+    """Everyone takes a turn on each prompt, another one first each time; nothing is measured twice
+    that ``log`` has."""
+    names = list(contenders)
+    for number in range(rounds):
+        for temperature in temperatures:
+            for index, prompt in enumerate(prompts):
+                shift = (number + index) % len(names)
+                for name in [*names[shift:], *names[:shift]]:
+                    if log.has(temperature, number, prompt.id, name):
+                        continue
+                    told = f"round {number + 1} of {rounds}, temperature {temperature:g}"
+                    report(f"{told}, {prompt.id}, {name}")
+                    found = contenders[name](tasks(prompt, number, temperature))
+                    speed, first = (found.speed, found.first_token_s) if found else (None, None)
+                    log.add(Run(temperature, number, prompt.id, name, speed, first))
 
 
 # -- comparing ------------------------------------------------------------------------------------
 
 
-def compare(
-    contenders: dict[str, Contender],
-    tasks: Callable[[BenchPrompt, int], Task],
-    prompts: Sequence[BenchPrompt],
-    rounds: int,
-    report: Callable[[str], None],
-) -> dict[str, dict[str, list[float]]]:
-    """prompt -> contender -> tokens per second of each round. Everyone takes a turn on each prompt,
-    another one first each time."""
-    names = list(contenders)
-    found: dict[str, dict[str, list[float]]] = {p.id: {n: [] for n in names} for p in prompts}
-    for number in range(rounds):
-        for index, prompt in enumerate(prompts):
-            shift = (number + index) % len(names)
-            for name in [*names[shift:], *names[:shift]]:
-                report(f"round {number + 1} of {rounds}, {prompt.id}, {name}")
-                speed = contenders[name](tasks(prompt, number))
-                if speed is not None:
-                    found[prompt.id][name].append(speed)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One prompt. ``plain``: localspec over its own plain; ``best``: over the fastest mode of
-    llama-server, ``best_name``. None where one of them has no figure."""
+    """One prompt. ``plain``: localspec over its own plain, ``first``: the same for the time to the
+    first token; ``best``: over the fastest mode of llama-server, ``best_name``. None where one of
+    them has no figure."""
 
     prompt: str
     speeds: dict[str, float]
     plain: float | None
+    first: float | None
     best: float | None
     best_name: str
 
 
-def lines(found: dict[str, dict[str, list[float]]]) -> list[Line]:
+def lines(runs: Iterable[Run]) -> list[Line]:
     """Medians by prompt."""
+    speeds: dict[str, dict[str, dict[int, float]]] = {}
+    firsts: dict[str, dict[str, dict[int, float]]] = {}
+    for run in runs:
+        mine = speeds.setdefault(run.prompt, {}).setdefault(run.contender, {})
+        first = firsts.setdefault(run.prompt, {}).setdefault(run.contender, {})
+        if run.speed is not None:
+            mine[run.round] = run.speed
+        if run.first_token_s:
+            first[run.round] = run.first_token_s
     result = []
-    for prompt, runs in found.items():
-        speeds = {name: median(values) for name, values in runs.items() if values}
-        mine, plain = speeds.get("localspec"), speeds.get("localspec off")
-        servers = {name: speed for name, speed in speeds.items() if name in SERVER_MODES}
+    for prompt, by_name in speeds.items():
+        medians = {name: median(found.values()) for name, found in by_name.items() if found}
+        servers = {name: speed for name, speed in medians.items() if name in SERVER_MODES}
         best_name = max(servers, key=lambda name: servers[name], default="")
         result.append(
             Line(
                 prompt,
-                speeds,
-                mine / plain if mine and plain else None,
-                mine / servers[best_name] if mine and best_name else None,
+                medians,
+                _ratio(by_name, AUTO, OFF),
+                _ratio(firsts[prompt], AUTO, OFF),
+                _ratio(by_name, AUTO, best_name),
                 best_name,
             )
         )
     return result
 
 
+def _ratio(found: dict[str, dict[int, float]], one: str, other: str) -> float | None:
+    """The median of the ratios within each round: a machine that drifts moves both sides."""
+    mine, theirs = found.get(one, {}), found.get(other, {})
+    ratios = [mine[number] / theirs[number] for number in mine if number in theirs]
+    return median(ratios) if ratios else None
+
+
 def show(found: list[Line], names: Sequence[str]) -> None:
     """A table that a README can take."""
-    print(f"| prompt | {' | '.join(names)} | localspec / plain | localspec / best server |")
-    print(f"|---|{'---:|' * (len(names) + 2)}")
+    heads = ["localspec / plain", "first token / plain", "localspec / best server"]
+    print(f"| prompt | {' | '.join([*names, *heads])} |")
+    print(f"|---|{'---:|' * (len(names) + len(heads))}")
     for line in found:
         cells = [f"{line.speeds[n]:.1f}" if n in line.speeds else "–" for n in names]
-        cells += ["–" if ratio is None else f"{ratio:.2f}" for ratio in (line.plain, line.best)]
+        ratios = (line.plain, line.first, line.best)
+        cells += ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         print(f"| {line.prompt} | {' | '.join(cells)} |")
     means = []
-    for values in ([x.plain for x in found], [x.best for x in found]):
+    for values in ([x.plain for x in found], [x.first for x in found], [x.best for x in found]):
         known = [value for value in values if value]
         means.append(f"{geometric_mean(known):.2f}" if known else "–")
     print(f"| geometric mean |{' |' * len(names)} {' | '.join(means)} |")
@@ -310,45 +225,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     folder = Path(options.peers).expanduser() if options.peers else None
     program = find_program(folder, "llama-server")
-    if program is None:
+    if program is None and options.servers != "none":
         where = f"in {folder}" if folder else f"(--peers DIR or {PEERS}=DIR names where)"
         print(f"skipped: llama-server is not built {where}; see the top of bench/versus.py")
         return 0
     prompts = choose(load(), options.prompts)
+    temperatures = [float(text) for text in options.temps.split(",")]
     session = open_session(
         Config(model=options.model, draft=options.draft, n_ctx=options.ctx, history=False,
                threads=options.threads, learn=not options.no_learn),
         NoProgress(),
     )  # fmt: skip
-    report: list[dict[str, Any]] = []
-    lost = 0
     try:
+        status = session.status
+        setting = {"model": status.model, "draft": status.draft, "threads": status.n_threads,
+                   "tokens": options.tokens}  # fmt: skip
+        log = Log(Path(options.log) if options.log else None, setting)
         with ExitStack() as running:
-            contenders = _contenders(session, program, find_program(folder, CLI), options, running)
-            for temperature in [float(text) for text in options.temps.split(",")]:
-                found = compare(
-                    contenders, _tasks(session, options.tokens, temperature), prompts,
-                    options.rounds, lambda text: print(text, file=sys.stderr),
-                )  # fmt: skip
-                result = lines(found)
-                lost += sum(line.best is not None and line.best < 1 for line in result)
-                report.append({"temperature": temperature, "runs": found})
-                if not options.json:
-                    print(f"\n{session.status.model} + {session.status.draft or 'no draft'}, "
-                          f"{session.status.n_threads} threads, temperature {temperature:g}, "
-                          f"{options.tokens} tokens, medians of {options.rounds}\n")  # fmt: skip
-                    show(result, list(contenders))
+            contenders = _contenders(session, program, folder, options, running)
+            compare(
+                contenders, _tasks(session, options.tokens), prompts, options.rounds, temperatures,
+                log, lambda text: print(text, file=sys.stderr),
+            )  # fmt: skip
     finally:
         session.close()
+    return _tell(log, setting, temperatures, options)
+
+
+def _tell(
+    log: Log, setting: dict[str, object], temperatures: Sequence[float], options: argparse.Namespace
+) -> int:
+    lost = 0
+    for temperature in temperatures:
+        runs = [run for run in log.runs if run.temperature == temperature]
+        result = lines(runs)
+        lost += sum(line.best is not None and line.best < 1 for line in result)
+        if not options.json:
+            rounds = 1 + max((run.round for run in runs), default=0)
+            print(f"\n{setting['model']} + {setting['draft'] or 'no draft'}, {setting['threads']} "
+                  f"threads, temperature {temperature:g}, {setting['tokens']} tokens, medians of "
+                  f"{rounds}\n")  # fmt: skip
+            known = {run.contender for run in runs}
+            show(result, [n for n in [*OURS, SEEDED, *SERVER_MODES, CLI] if n in known])
     if options.json:
-        print(json.dumps(report, indent=1))
+        print(json.dumps({**setting, "runs": [asdict(run) for run in log.runs]}, indent=1))
     return 1 if options.check and lost else 0
 
 
 def _contenders(
     session: Session,
-    program: Path,
-    cli_program: Path | None,
+    program: Path | None,
+    folder: Path | None,
     options: argparse.Namespace,
     running: ExitStack,
 ) -> dict[str, Contender]:
@@ -356,22 +283,26 @@ def _contenders(
     peer = Peer(
         models[0], models[1] if len(models) > 1 else None, session.n_ctx, session.status.n_threads
     )
-    found = {name: ours(session, mode) for name, mode in OURS.items()}
+    modes = {**OURS, SEEDED: ("auto", True)} if options.seeded else OURS
+    found = {name: ours(session, mode, seeded) for name, (mode, seeded) in modes.items()}
     wanted = options.servers.split(",") if options.servers else list(SERVER_MODES)
     for name in wanted:
+        if program is None or name == "none":
+            break
         extra = list(SERVER_MODES[name])
         if name == "server draft":
             if peer.draft is None:
                 continue
             extra += ["-md", str(peer.draft)]
         found[name] = running.enter_context(server(program, peer, extra))
+    cli_program = find_program(folder, CLI)
     if cli_program is not None and not options.no_cli:
         found[CLI] = cli(cli_program, peer)
     return found
 
 
-def _tasks(session: Session, n: int, temperature: float) -> Callable[[BenchPrompt, int], Task]:
-    def task(prompt: BenchPrompt, number: int) -> Task:
+def _tasks(session: Session, n: int) -> Callable[[BenchPrompt, int, float], Task]:
+    def task(prompt: BenchPrompt, number: int, temperature: float) -> Task:
         rendered = session.template.prompt_for([Message("user", prompt.prompt)])
         return Task(prompt, session.tokenize(rendered), n, temperature, 1 + number)
 
@@ -391,14 +322,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--temps", default="0,0.8")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--ctx", type=int, default=2048)
-    parser.add_argument("--servers", help="some of: " + ", ".join(SERVER_MODES))
+    parser.add_argument("--servers", help="none, or some of: " + ", ".join(SERVER_MODES))
+    parser.add_argument("--seeded", action="store_true", help="also auto with a seed")
+    parser.add_argument("--log", help="keep every answer in this file, and go on from it")
     parser.add_argument("--no-cli", action="store_true")
     parser.add_argument("--no-learn", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail if a server mode was faster")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     for name in (options.servers or "").split(","):
-        if name and name not in SERVER_MODES:
+        if name and name != "none" and name not in SERVER_MODES:
             parser.error(f'there is no server mode "{name}"')
     return options
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from bench import versus
-from bench.versus import SERVER_MODES, Contender, Peer, Task, compare, find_program, lines, speed_in
+from bench import peers, versus
+from bench.peers import SERVER_MODES, Answered, Contender, Peer, Task, find_program, speed_in
+from bench.versus import Log, Run, compare, lines
 from localspec.benchmark import BenchPrompt
 
 PROMPTS = [BenchPrompt("a", "code", "x"), BenchPrompt("b", "edit", "y")]
 
 
-def task(prompt: BenchPrompt, number: int) -> Task:
-    return Task(prompt, [1], 10, 0.0, number)
+def task(prompt: BenchPrompt, number: int, temperature: float) -> Task:
+    return Task(prompt, [1], 10, temperature, number)
 
 
 def test_without_the_peers_it_says_so_and_ends_well(
@@ -43,50 +44,79 @@ def test_programs_are_found_in_bin_too(tmp_path: Path) -> None:
     assert find_program(tmp_path, "llama-server") == program
 
 
+def contender(name: str, order: list[str], speed: float | None = 1.0) -> Contender:
+    def answer(_: Task) -> Answered | None:
+        order.append(name)
+        return None if speed is None else Answered(speed, 0.5)
+
+    return answer
+
+
+NAMES = ["localspec", "server off", "server draft"]
+
+
 def test_everyone_takes_turns() -> None:
     order: list[str] = []
-
-    def contender(name: str) -> Contender:
-        def answer(_: Task) -> float:
-            order.append(name)
-            return 1.0
-
-        return answer
-
-    names = ["localspec", "server off", "server draft"]
-    found = compare({n: contender(n) for n in names}, task, PROMPTS, 3, lambda _: None)
-    assert all(len(values) == 3 for runs in found.values() for values in runs.values())
-    firsts = order[::3]
-    assert set(firsts) == set(names)
+    log = Log(None, {})
+    everyone = {name: contender(name, order) for name in NAMES}
+    compare(everyone, task, PROMPTS, 3, [0.0, 0.8], log, lambda _: None)
+    assert len(log.runs) == len(order) == 3 * 2 * 2 * len(NAMES)
+    assert set(order[::3]) == set(NAMES)
     for i in range(0, len(order), 3):
-        assert set(order[i : i + 3]) == set(names)
+        assert set(order[i : i + 3]) == set(NAMES)
 
 
-def test_medians_and_the_best_server_mode() -> None:
-    found = {
-        "a": {
-            "localspec": [30.0, 10.0, 20.0],
-            "localspec off": [10.0],
-            "server off": [9.0, 11.0, 10.0],
-            "server draft": [25.0],
-            "llama-cli": [100.0],
-        },
-        "b": {"localspec": [5.0], "localspec off": [], "server off": []},
+def test_a_comparison_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
+    file, order = tmp_path / "log", list[str]()
+
+    def stops(_: Task) -> Answered:
+        raise KeyboardInterrupt
+
+    everyone = {"localspec": contender("localspec", order, None), "server off": stops}
+    with pytest.raises(KeyboardInterrupt):
+        compare(everyone, task, PROMPTS, 2, [0.0], Log(file, {"tokens": 10}), lambda _: None)
+    everyone["server off"] = contender("server off", order)
+    log = Log(file, {"tokens": 10})
+    assert log.runs == [Run(0.0, 0, "a", "localspec", None, None)]
+    compare(everyone, task, PROMPTS, 2, [0.0], log, lambda _: None)
+    assert sorted(order) == ["localspec"] * 4 + ["server off"] * 4
+    assert Log(file, {"tokens": 10}).runs == log.runs
+    with pytest.raises(SystemExit, match="other settings"):
+        Log(file, {"tokens": 11})
+
+
+def runs_of(prompt: str, by_name: dict[str, list[float]]) -> list[Run]:
+    return [
+        Run(0.0, number, prompt, name, speed, 1 / speed)
+        for name, speeds in by_name.items()
+        for number, speed in enumerate(speeds)
+    ]
+
+
+def test_medians_ratios_within_rounds_and_the_best_server_mode() -> None:
+    by_name = {
+        "localspec": [30.0, 10.0, 20.0],
+        "localspec off": [10.0, 10.0],
+        "server off": [9.0, 11.0, 10.0],
+        "server draft": [25.0],
+        "llama-cli": [100.0],
     }
-    one, other = lines(found)
+    one, other = lines([*runs_of("a", by_name), *runs_of("b", {"localspec": [5.0]})])
     assert one.speeds["localspec"] == 20.0
-    assert one.plain == pytest.approx(2.0)
-    assert (one.best_name, one.best) == ("server draft", pytest.approx(0.8))
-    assert (other.plain, other.best, other.best_name) == (None, None, "")
+    assert one.plain == pytest.approx(2.0)  # of 3 and 1; the third round has no plain
+    assert one.first == pytest.approx((1 / 3 + 1) / 2)
+    assert (one.best_name, one.best) == ("server draft", pytest.approx(1.2))
+    assert (other.plain, other.first, other.best, other.best_name) == (None, None, None, "")
 
 
 def test_the_table_has_a_cell_for_everyone(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {"a": {"localspec": [2.0], "localspec off": [1.0], "server off": [1.0]}, "b": {}}
+    found = runs_of("a", {"localspec": [2.0], "localspec off": [1.0], "server off": [1.0]})
+    found.append(Run(0.0, 0, "b", "localspec", None, None))
     versus.show(lines(found), ["localspec", "localspec off", "server off"])
     rows = capsys.readouterr().out.splitlines()
     assert len({row.count("|") for row in rows}) == 1
-    assert rows[2] == "| a | 2.0 | 1.0 | 1.0 | 2.00 | 2.00 |"
-    assert rows[-1].endswith("2.00 | 2.00 |")
+    assert rows[2] == "| a | 2.0 | 1.0 | 1.0 | 2.00 | 0.50 | 2.00 |"
+    assert rows[-1].endswith("2.00 | 0.50 | 2.00 |")
 
 
 def test_speed_from_the_text_of_llama_cli() -> None:
@@ -120,7 +150,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         n = min(asked["n_predict"], len(asked["prompt"]) + 100 * (asked["temperature"] == 0))
-        done = json.dumps({{"timings": {{"predicted_n": n, "predicted_ms": 500.0}}}}).encode()
+        timings = {{"predicted_n": n, "predicted_ms": 500.0, "prompt_ms": 20.0}}
+        done = json.dumps({{"timings": timings}}).encode()
         assert asked["cache_prompt"] is False and asked["top_k"] == 40
         self.send_response(200); self.end_headers(); self.wfile.write(done)
     def log_message(self, *_): pass
@@ -147,10 +178,10 @@ def test_a_server_is_started_asked_and_ended(
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    with versus.server(program, peer, ("--spec-default",)) as ask:
-        assert ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1)) == pytest.approx(80.0)
+    with peers.server(program, peer, ("--spec-default",)) as ask:
+        assert ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1)) == Answered(80.0, 0.02)
         assert ask(Task(PROMPTS[0], [1], 41, 0.8, 1)) is None  # one token says nothing about speed
         assert started[0].poll() is None
     assert started[0].poll() is not None
     with pytest.raises(SystemExit, match="unknown model architecture"):
-        versus.server(program, peer, ("--fail",)).__enter__()
+        peers.server(program, peer, ("--fail",)).__enter__()
