@@ -1,7 +1,7 @@
 """Cost curves of machines: what a decode costs by width, in plain target decodes.
 
-The first two were measured; the others are shapes (see each ``about``). Linear between points, and
-beyond the last one as between the last two.
+The first two and the last two were measured; the others are shapes (see each ``about``). Linear
+between points, and beyond the last one as between the last two.
 """
 
 from __future__ import annotations
@@ -58,6 +58,14 @@ _CPU_Q8 = points({1: 1, 2: 1.67, 3: 1.70, 4: 1.76, 5: 2.0, 6: 2.2, 8: 2.6, 12: 3
                   24: 6.0, 32: 7.7, 64: 14.5, 128: 29})
 _CPU_DRAFT = points({1: 1, 2: 1.87, 3: 2.3, 4: 2.55, 5: 3.55, 6: 3.85, 8: 4.4, 10: 5.9, 12: 5.9,
                      16: 7.1, 20: 8.3, 24: 10, 32: 12.1, 64: 15.1, 128: 28.8})
+_OLD_Q4 = points({1: 1, 2: 1.57, 3: 2.15, 4: 2.28, 5: 3.07, 6: 3.55, 7: 4.08, 8: 6.07, 9: 7.11,
+                  10: 7.29, 12: 8.17, 14: 8.04, 16: 7.28, 20: 11.5, 24: 13.0, 32: 16.3, 64: 31,
+                  128: 60})
+_OLD_Q8 = points({1: 1, 2: 1.36, 3: 2.21, 4: 2.0, 5: 2.71, 6: 2.61, 7: 3.64, 8: 3.12, 9: 3.84,
+                  10: 3.67, 12: 4.51, 13: 5.16, 14: 4.94, 16: 5.77, 20: 7.22, 24: 8.38, 32: 10.8,
+                  64: 20.5, 128: 40})
+_OLD_DRAFT = points({1: 1, 2: 1.68, 4: 2.0, 8: 2.5, 16: 3.7, 24: 7.0, 40: 11.3, 64: 17.0, 128: 31.4,
+                     256: 59.0})
 _METAL = points({1: 1, 2: 1.3, 3: 1.5, 4: 1.7, 8: 2.6, 9: 3.0, 16: 3.1, 32: 3.4, 64: 5.5,
                  128: 10})
 _LAPTOP = _linear(0.04)
@@ -79,7 +87,10 @@ DEAR = Curve(
     "dear-draft", "laptop with a draft nearly as costly as the target", _LAPTOP, 0.90, _LAPTOP
 )
 PROPORTIONAL = Curve("proportional", "cost proportional to width", _linear(1), 0.15, _linear(1))
+OLD_Q4 = Curve("old-q4", "2-core CPU without AVX-512, Q4_K_M pair", _OLD_Q4, 0.49, _OLD_DRAFT)
+OLD_Q8 = Curve("old-q8", "the same, Q8_0 target, Q4_0 draft", _OLD_Q8, 0.28, _OLD_DRAFT)
 
 MACHINES = (CPU_Q4, CPU_Q8, LAPTOP, METAL, GPU, MOE)
 ADVERSARIAL = (DEAR, PROPORTIONAL)
-ALL = MACHINES + ADVERSARIAL
+OLD = (OLD_Q4, OLD_Q8)
+ALL = MACHINES + ADVERSARIAL + OLD

@@ -19,6 +19,7 @@ FILE = Path(__file__).parent.parent / "data" / "traces.json"
 MODES = ("g", "w", "s", "r")
 MAX_TOKENS = {"g": 300, "w": 300, "s": 150, "r": 150}
 """The length at which answers were cut when they were recorded."""
+SAME_TEXT = {"w": "g", "s": "r"}
 UNKNOWN = -1
 """A drafted token that the recording does not tell; certainly wrong."""
 
@@ -26,7 +27,8 @@ UNKNOWN = -1
 @dataclass(frozen=True)
 class Trace:
     """One answer. ``y[i]``: what the draft says at position i of ``out``, given the true text
-    before; ``q[i]`` its probability; ``off[i]``: how it goes on after a wrong ``y[i]``."""
+    before; ``q[i]`` its probability; ``off[i]``: how it goes on after a wrong ``y[i]``; ``p[i]``:
+    the target's own probability of its best token there."""
 
     name: str
     mode: str
@@ -35,6 +37,7 @@ class Trace:
     y: list[int]
     q: list[float]
     off: dict[int, list[tuple[int, float]]]
+    p: list[float]
 
     @property
     def temperature(self) -> float:
@@ -92,6 +95,7 @@ def load(path: Path = FILE) -> list[Trace]:
                 int(at): [(token[0], token[1]) for token in tokens]
                 for at, tokens in modes[mode]["off"].items()
             },
+            p=modes[SAME_TEXT.get(mode, mode)]["p"],
         )
         for name, modes in recorded.items()
         for mode in MODES

@@ -43,7 +43,8 @@ than fear, because what is tried is measured and what is not tried stays unknown
 SURPRISE = 2 / 3
 """The first measurement, if dearer than guessed, counts to this power: it may be a stall."""
 STALL = 2.0
-"""A decode so many times dearer than its rows one by one says nothing about costs."""
+"""A decode so many times dearer than its rows one by one says nothing about costs; nor does a first
+draft so many times dearer than guessed: it is the first to read all of the draft's weights."""
 MIN_PREFILLED = 8
 """Fewer prompt tokens say nothing about the prompt rate."""
 HOPELESS = 0.7
@@ -98,6 +99,8 @@ class DraftCosts:
     next: Estimate
     lag_few: Estimate
     lag_many: Estimate
+    _idle: int = 0
+    _doubted: bool = False
 
     @classmethod
     def guess(cls, ratio: float) -> DraftCosts:
@@ -119,18 +122,36 @@ class DraftCosts:
         dear = few * self.lag_few.value
         return max(dear, n_tokens * self.lag_many.value)
 
+    def idle(self) -> None:
+        """A step without this drafter."""
+        self._idle += 1
+
+    @property
+    def hope(self) -> float:
+        """The share of the estimates that may be true now: as with narrow widths of the target, a
+        dear draft not measured for long is made to look cheaper, so that one bad measurement is
+        never final."""
+        if self.first.n == 0:
+            return 1.0
+        return 1 - min(RETRY_MOST / self.first.n, self._idle * RETRY_PER_DECODE)
+
     def learn(self, draft: float, n_decodes: int, catchup: float, n_catchup: int) -> None:
         """One step's draft decodes and catching up, in plain target decodes."""
+        self._idle = 0
         if n_catchup > 0 and catchup > 0:
             lag = self.lag_few if n_catchup <= FEW else self.lag_many
             lag.add(catchup / n_catchup)
         if draft <= 0:
             return
+        expected = self.first.value + (n_decodes - 1) * self.next.value
+        if self.first.n == 0 and draft > STALL * expected and not self._doubted:
+            self._doubted = True
+            return
         if n_decodes == 1:
             self.first.add(draft)
         elif n_decodes > 1:
             # The sum is known, not its parts: both are moved by the same factor.
-            factor = draft / (self.first.value + (n_decodes - 1) * self.next.value)
+            factor = draft / expected
             self.first.add(self.first.value * factor)
             self.next.add(self.next.value * factor)
 

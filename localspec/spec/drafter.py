@@ -117,6 +117,9 @@ class Measured:
     n_catchup: int = 0
     n_context: int = 0
     """Committed tokens before the step: costs grow with the context."""
+    confidence: float | None = None
+    """The target's own probability of its best token where it said the last one; None unless the
+    pacer wanted to know."""
 
 
 class Drafter(Protocol):
@@ -146,6 +149,10 @@ class Drafter(Protocol):
 
 class Pacer(Protocol):
     """Decides before every step which drafter and how many tokens, and learns after it."""
+
+    @property
+    def wants_confidence(self) -> bool:
+        """Whether it wants to know how sure the target was; to find out takes a little time."""
 
     def begin(
         self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0

@@ -29,7 +29,7 @@ from localspec.spec.drafter import (
 from localspec.spec.events import PLAIN, Event, Finished, FinishReason, Prefill, Step
 from localspec.spec.stats import Stats
 from localspec.spec.text import TextStream
-from localspec.spec.verify import Verifier
+from localspec.spec.verify import Verifier, peak
 
 
 class Vocabulary(Protocol):
@@ -220,6 +220,9 @@ class _Answer:
         )
         verify_s = self._clock() - started
 
+        confidence = None
+        if self._engine.pacer.wants_confidence:
+            confidence = peak(self._target.row(verdict.n_accepted))
         texts = self._emit(verdict.tokens)
         n_emitted = len(self._tokens) - n_before
         n_accepted = min(verdict.n_accepted, n_emitted)
@@ -242,7 +245,8 @@ class _Answer:
         )
         self._stats.add(step)
         width, promised = len(draft.tokens) + 1, tuple(draft.confidence)
-        return replace(step, measured=self._learn(step, offers, width, promised, n_before))
+        measured = self._learn(step, offers, width, promised, n_before, confidence)
+        return replace(step, measured=measured)
 
     def _draft(self) -> tuple[list[Offer], Choice, Draft, float]:
         engine = self._engine
@@ -319,6 +323,7 @@ class _Answer:
         width: int,
         promised: tuple[float, ...],
         n_before: int,
+        confidence: float | None,
     ) -> Measured:
         engine = self._engine
         hindsight = []
@@ -344,6 +349,7 @@ class _Answer:
             catchup_s=costs[2],
             n_catchup=costs[3],
             n_context=n_before,
+            confidence=confidence,
         )
         engine.pacer.learn(measured, hindsight)
         self._stats.compare(step, engine.pacer.baseline_step_s())

@@ -22,7 +22,7 @@ from localspec.spec.costs import (
 )
 from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
 from localspec.spec.events import PLAIN
-from localspec.spec.planning import CALIBRATED_PREMIUM, Drafted, Outlook, Plan, plan_copy
+from localspec.spec.planning import CALIBRATED_PREMIUM, Drafted, Plan, plan_copy
 
 N_BASELINE_FIRST = 3
 """Plain steps at the start of an answer in the fixed modes: the baseline they are shown against."""
@@ -36,6 +36,8 @@ class PlainPacer:
     def __init__(self, reason: str = "drafting is off") -> None:
         self._reason = reason
         self._baseline = Baseline()
+
+    wants_confidence = False
 
     def begin(
         self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0
@@ -77,6 +79,8 @@ class FixedPacer:
         self._min_evidence = min_evidence
         self._baseline = Baseline()
         self._n_steps = 0
+
+    wants_confidence = False
 
     def begin(
         self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0
@@ -130,8 +134,11 @@ MAX_MODEL_DRAFT = 48
 MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
-HORIZON = 96
-"""Tokens over which catching up must pay for itself."""
+HORIZON = 32
+"""Tokens over which catching up must pay for itself, at first; an answer that is n tokens long is
+taken to go on for n more."""
+UNAIDED_TOKENS = 32
+"""Of these only the share to which no copy helps: an average over about so many."""
 STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
 so that very short answers risk little, and a part that grows with the answer. What is as cheap as a
@@ -187,16 +194,24 @@ class AutoPacer:
         for model in self._models.values():
             model.begin(temperature)
         self._sampled = temperature > 0
+        self._behind = False
         self._breaker = Breaker()
         self._rate = 1.0
+        self._unaided = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
         self._n_plain = 0
 
+    @property
+    def wants_confidence(self) -> bool:
+        """While a draft model is behind, and reading on would have to be paid for."""
+        return self._behind
+
     def choose(self, offers: Sequence[Offer], room: int) -> Choice:
         """The offer that is worth most, if it is worth clearly more than plain decoding."""
         self._drafted = None
+        self._behind = False
         usable = [o for o in offers if self._allowed is None or o.drafter in self._allowed]
         room = min(room, self._draft_max, self._target.reach - 1)
         if not usable:
@@ -223,8 +238,9 @@ class AutoPacer:
         model = self._models[self._chosen]
         model.drafted(confidence)
         self._drafted.add(model.chance(confidence))
+        costs = self._drafts[self._chosen]
         go_on = self._drafted.go_on_value(
-            _outlook(model), self._drafts[self._chosen].next.value, self._limit
+            model.outlook(), costs.hope * costs.next.value, self._limit
         )
         return go_on > self._drafted.stop_value
 
@@ -258,14 +274,20 @@ class AutoPacer:
             if seen.drafter not in self._models:
                 self._copy(seen.drafter).observe(seen.evidence, seen.hit)
         for other, model in self._models.items():
+            if measured.confidence is not None:
+                model.target_was(measured.confidence)
             if other != name:
                 model.passed(n_emitted)
+                self._drafts[other].idle()
         self._n_tokens += n_emitted
         if n_emitted > 0:
             self._breaker.add(n_emitted - cost if name != PLAIN else 0.0, self._n_tokens)
             self._breaker.invested(invested)
             weight = 1 - math.exp(-n_emitted / PRICE_TOKENS)
             self._rate += weight * (min(1.0, cost / n_emitted) - self._rate)
+            if name not in self._models:
+                weight = 1 - math.exp(-n_emitted / UNAIDED_TOKENS)
+                self._unaided += weight * ((name == PLAIN) - self._unaided)
 
     def baseline_step_s(self) -> float | None:
         """Median seconds of the last plain decodes of this run; None before the first."""
@@ -322,9 +344,11 @@ class AutoPacer:
                 plan = self._plan_copy(offer, limit, lag_cost)
                 reason = f"match of {offer.evidence}"
             else:
-                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT))
+                far = offer.lag > SMALL_LAG
+                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), far)
                 reason = "sure enough of its tokens"
-                if offer.lag > SMALL_LAG:
+                if far:
+                    self._behind = True
                     behind.append((offer, plan))
                     continue
             if plan.n and plan.value > worth:
@@ -349,12 +373,12 @@ class AutoPacer:
         survival = self._copy(offer.drafter).survival(offer.evidence, limit)
         return plan_copy(survival, self._target, self._price, lag_cost=lag_cost)
 
-    def _plan_model(self, name: str, limit: int) -> Plan:
-        model, costs = self._models[name], self._drafts[name]
-        outlook = _outlook(model)
+    def _plan_model(self, name: str, limit: int, by_text: bool) -> Plan:
+        costs = self._drafts[name]
+        outlook = self._models[name].outlook(by_text)
         start = Drafted(self._target, self._price, self._sampled)
-        value = start.go_on_value(outlook, costs.next.value, limit)
-        value -= costs.first.value - costs.next.value + MODEL_PREMIUM
+        value = start.go_on_value(outlook, costs.hope * costs.next.value, limit)
+        value -= costs.hope * (costs.first.value - costs.next.value) + MODEL_PREMIUM
         tokens = outlook.tokens(limit)
         return Plan(limit, value, tokens, self._price * tokens - value)
 
@@ -368,11 +392,8 @@ class AutoPacer:
         if price > stake + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain
-        return self._missed[offer.drafter] + gain * HORIZON / plan.tokens > price
-
-
-def _outlook(model: ModelAcceptance) -> Outlook:
-    return Outlook(model.share_next, model.share_sure, model.chance_sure, model.chance_unsure)
+        to_come = self._unaided * (HORIZON + self._n_tokens) / plan.tokens
+        return self._missed[offer.drafter] + gain * to_come > price
 
 
 def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:

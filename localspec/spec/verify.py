@@ -113,6 +113,13 @@ class Verifier:
         return draw(dist, self._rng)
 
 
+def peak(row: Row) -> float:
+    """The probability of the best token of ``row`` at temperature 1, before any sampler; up to 2 %
+    too high, because what is less probable than e**-16 of it is left out."""
+    best = row.max()
+    return 1 / float(np.exp(row[row > best - 16] - best).sum())
+
+
 def draw(dist: Dist, rng: np.random.Generator) -> int:
     """One token id from ``dist``."""
     edges = dist.probs.cumsum()
