@@ -55,12 +55,12 @@ def auto(curve: Curve, learned: Learned | None = None) -> AutoPacer:
     return AutoPacer({MODEL: curve.draft * GUESS_ERROR}, learned)
 
 
-def taught(curve: Curve, traces: Sequence[Trace]) -> Learned:
+def taught(curve: Curve, traces: Sequence[Trace], seed: int = TEACHING_SEED) -> Learned:
     """What a pacer knows after a few earlier answers on this machine."""
     pacer = auto(curve)
     for trace in traces:
         if trace.mode == "g" and trace.name in TAUGHT_BY:
-            run(trace, curve, pacer, TEACHING_SEED)
+            run(trace, curve, pacer, seed)
     return pacer.learned()
 
 

@@ -187,7 +187,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
                 catchup_s=costs[2],
                 n_catchup=costs[3],
                 n_context=n_prompt + at,
-                confidence=trace.p[at - 1] if pacer.wants_confidence else None,
+                confidence=trace.p[at - 1] if trace.p and pacer.wants_confidence else None,
             ),
             hindsight,
         )

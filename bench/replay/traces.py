@@ -9,7 +9,7 @@ the prompt); ``s`` sampled at temperature 0.8, draft tokens kept if the target s
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -28,7 +28,7 @@ UNKNOWN = -1
 class Trace:
     """One answer. ``y[i]``: what the draft says at position i of ``out``, given the true text
     before; ``q[i]`` its probability; ``off[i]``: how it goes on after a wrong ``y[i]``; ``p[i]``:
-    the target's own probability of its best token there."""
+    the target's own probability of its best token there (empty: not recorded)."""
 
     name: str
     mode: str
@@ -37,7 +37,7 @@ class Trace:
     y: list[int]
     q: list[float]
     off: dict[int, list[tuple[int, float]]]
-    p: list[float]
+    p: list[float] = field(default_factory=list)
 
     @property
     def temperature(self) -> float:

@@ -28,12 +28,14 @@ STATE_PRIORS = (0.44, 0.62, 0.86, 0.50)
 """How often a token is sure after an unsure or wrong one, a sure one, a very sure one, and where
 the draft model was not asked for a while: easy and hard places come in runs. Measured on the
 recorded answers with a good draft; a weak one and sampling lie a tenth lower."""
-TARGET_SURE = 0.75
+TARGET_SURE = 0.7
 """At so large a share of sure places of the target the priors above are right: where the target is
 sure, a draft mostly is. On the recorded answers the two shares correlate with 0.97."""
-TEXT_SURE, TEXT_WEIGHT = 0.6, 8.0
-"""That share in a text of which nothing is known, and how many tokens this counts for. Rather low:
-it is asked for when something is to be paid in advance."""
+CAUTIOUS_SURE = 0.55
+"""What that share is taken to be, while little is known of a text, when much is to be paid for a
+draft in advance."""
+TEXT_WEIGHT = 8.0
+"""How many tokens such a prior counts for."""
 N_STATES = len(STATE_PRIORS)
 FRESH = 3
 STATE_WEIGHT = 6.0
@@ -113,7 +115,7 @@ class ModelAcceptance:
         self._sure = [SURE_CHANCE * SHAPE_WEIGHT, SHAPE_WEIGHT]
         self._unsure = [UNSURE_CHANCE * SHAPE_WEIGHT / 2, SHAPE_WEIGHT / 2]
         self._idle = 0
-        self._text = [TEXT_SURE * TEXT_WEIGHT, TEXT_WEIGHT]
+        self._text = [0.0, 0.0]
 
     @property
     def trust(self) -> float:
@@ -164,12 +166,14 @@ class ModelAcceptance:
             self._n_sure = [n / 2 for n in self._n_sure]
             self._n_seen = [n / 2 for n in self._n_seen]
 
-    def outlook(self, by_text: bool = False) -> Outlook:
-        """What to expect of the next drafted tokens. ``by_text``: the priors are moved by how sure
-        the target was of this text, which is known before anything was drafted."""
+    def outlook(self, text_sure: float = 0.0) -> Outlook:
+        """What to expect of the next drafted tokens. ``text_sure``: the priors are moved by how
+        sure the target was of this text, which is known before anything was drafted; so sure it is
+        taken to be while little is known of it."""
         shift = 0.0
-        if by_text:
-            shift = _logit(self._text[0] / self._text[1]) - _logit(TARGET_SURE)
+        if text_sure:
+            share = (text_sure * TEXT_WEIGHT + self._text[0]) / (TEXT_WEIGHT + self._text[1])
+            shift = _logit(share) - _logit(TARGET_SURE)
         after_sure = self._share_after(2, shift)
         if self._state != 2:
             after_sure = (self._share_after(1, shift) + after_sure) / 2

@@ -93,19 +93,21 @@ class Estimate:
 @dataclass(slots=True)
 class DraftCosts:
     """What a model drafter costs, in plain target decodes: the first decode of a step, each
-    further one, and each token that it must catch up, when these are few or many."""
+    further one, and each token that it must catch up, when these are few or many. ``guessed``: what
+    a decode was taken to cost before any was measured."""
 
     first: Estimate
     next: Estimate
     lag_few: Estimate
     lag_many: Estimate
+    guessed: float
     _idle: int = 0
     _doubted: bool = False
 
     @classmethod
     def guess(cls, ratio: float) -> DraftCosts:
         """Before anything was measured: ``ratio`` is one draft decode over one target decode."""
-        costs = cls(Estimate(ratio), Estimate(ratio), Estimate(ratio), Estimate(ratio))
+        costs = cls(Estimate(ratio), Estimate(ratio), Estimate(ratio), Estimate(ratio), ratio)
         costs.guess_lag(DEFAULT_PROMPT_RATE)
         return costs
 
@@ -129,11 +131,12 @@ class DraftCosts:
     @property
     def hope(self) -> float:
         """The share of the estimates that may be true now: as with narrow widths of the target, a
-        dear draft not measured for long is made to look cheaper, so that one bad measurement is
-        never final."""
-        if self.first.n == 0:
+        draft that looked dearer than it was guessed and was not measured for long is made to look
+        cheaper, though not cheaper than guessed, so that one bad measurement is never final."""
+        if self.first.value <= self.guessed:
             return 1.0
-        return 1 - min(RETRY_MOST / self.first.n, self._idle * RETRY_PER_DECODE)
+        fading = 1 - min(RETRY_MOST / max(1, self.first.n), self._idle * RETRY_PER_DECODE)
+        return max(fading, self.guessed / self.first.value)
 
     def learn(self, draft: float, n_decodes: int, catchup: float, n_catchup: int) -> None:
         """One step's draft decodes and catching up, in plain target decodes."""

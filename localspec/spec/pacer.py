@@ -9,7 +9,12 @@ import operator
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
-from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance
+from localspec.spec.acceptance import (
+    CAUTIOUS_SURE,
+    TARGET_SURE,
+    CopyAcceptance,
+    ModelAcceptance,
+)
 from localspec.spec.breaker import Breaker
 from localspec.spec.costs import (
     FIRST_WIDTH,
@@ -134,9 +139,9 @@ MAX_MODEL_DRAFT = 48
 MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
-HORIZON = 32
-"""Tokens over which catching up must pay for itself, at first; an answer that is n tokens long is
-taken to go on for n more."""
+HORIZON, MAX_HORIZON = 32, 64
+"""Tokens over which catching up must pay for itself, at first and at most: an answer is taken to go
+on for the longer the longer it is already."""
 UNAIDED_TOKENS = 32
 """Of these only the share to which no copy helps: an average over about so many."""
 STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
@@ -213,7 +218,7 @@ class AutoPacer:
         self._drafted = None
         self._behind = False
         usable = [o for o in offers if self._allowed is None or o.drafter in self._allowed]
-        room = min(room, self._draft_max, self._target.reach - 1)
+        left, room = room, min(room, self._draft_max, self._target.reach - 1)
         if not usable:
             return Choice(PLAIN, 0, "nothing to propose here")
         if room < 1:
@@ -223,7 +228,7 @@ class AutoPacer:
             return Choice(PLAIN, 0, "measuring plain speed")
         if self._breaker.is_open(self._n_tokens):
             return Choice(PLAIN, 0, "paused, because drafting lost time lately")
-        choice, gain = self._weigh(usable, room)
+        choice, gain = self._weigh(usable, room, left)
         if gain < BASELINE_CHEAP and 2 * self._tokens_since_plain >= wait:
             return Choice(PLAIN, 0, "measuring plain speed where it costs least")
         if choice.drafter in self._models:
@@ -329,7 +334,7 @@ class AutoPacer:
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())
 
-    def _weigh(self, offers: Sequence[Offer], room: int) -> tuple[Choice, float]:
+    def _weigh(self, offers: Sequence[Offer], room: int, left: int) -> tuple[Choice, float]:
         best = Choice(PLAIN, 0, "no draft is expected to pay here")
         worth = self._price - 1 + MARGIN
         behind: list[tuple[Offer, Plan]] = []
@@ -345,19 +350,24 @@ class AutoPacer:
                 reason = f"match of {offer.evidence}"
             else:
                 far = offer.lag > SMALL_LAG
-                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), far)
+                dear = far and self._to_read(offer) > STAKE_AT_ONCE
+                if dear:  # to look no further than wide decodes were tried would be too modest
+                    limit = min(left, self._draft_max, offer.available)
+                prior = 0.0 if not far else CAUTIOUS_SURE if dear else TARGET_SURE
+                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), prior)
                 reason = "sure enough of its tokens"
+                self._behind |= dear
                 if far:
-                    self._behind = True
                     behind.append((offer, plan))
                     continue
             if plan.n and plan.value > worth:
                 expected = f"{plan.tokens:.1f} tokens expected for {plan.cost:.1f} decodes"
                 best, worth = Choice(offer.drafter, plan.n, f"{reason}: {expected}"), plan.value
         for offer, plan in behind:
-            if plan.n and plan.value > worth and self._catches_up(offer, plan, plan.value - worth):
-                best = Choice(offer.drafter, plan.n, f"reading the {offer.lag} tokens it missed")
-                worth = plan.value
+            gain = plan.value - worth
+            if plan.n and gain > 0 and self._catches_up(offer, plan, gain, left):
+                reason = f"reading the {offer.lag} tokens it missed"
+                best, worth = Choice(offer.drafter, min(room, plan.n), reason), plan.value
                 break
         if best.n == 0 and self._target.may_pay and self._n_plain >= PROBE_AFTER:
             for offer in offers:
@@ -373,18 +383,22 @@ class AutoPacer:
         survival = self._copy(offer.drafter).survival(offer.evidence, limit)
         return plan_copy(survival, self._target, self._price, lag_cost=lag_cost)
 
-    def _plan_model(self, name: str, limit: int, by_text: bool) -> Plan:
+    def _plan_model(self, name: str, limit: int, text_sure: float) -> Plan:
         costs = self._drafts[name]
-        outlook = self._models[name].outlook(by_text)
+        outlook = self._models[name].outlook(text_sure)
         start = Drafted(self._target, self._price, self._sampled)
         value = start.go_on_value(outlook, costs.hope * costs.next.value, limit)
         value -= costs.hope * (costs.first.value - costs.next.value) + MODEL_PREMIUM
         tokens = outlook.tokens(limit)
         return Plan(limit, value, tokens, self._price * tokens - value)
 
-    def _catches_up(self, offer: Offer, plan: Plan, gain: float) -> bool:
+    def _to_read(self, offer: Offer) -> float:
+        """What reading all that a model missed costs, in plain decodes."""
+        return self._drafts[offer.drafter].catch_up(offer.lag - 1)
+
+    def _catches_up(self, offer: Offer, plan: Plan, gain: float, left: int) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
-        price = self._drafts[offer.drafter].catch_up(offer.lag - 1)
+        price = self._to_read(offer)
         stake = (
             min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
             + STAKE_PER_TOKEN * self._n_tokens
@@ -392,7 +406,10 @@ class AutoPacer:
         if price > stake + self._breaker.saved:
             return False
         self._missed[offer.drafter] += gain
-        to_come = self._unaided * (HORIZON + self._n_tokens) / plan.tokens
+        horizon = min(MAX_HORIZON, HORIZON + self._n_tokens)
+        if left < MAX_COPY:  # the end of the context or of what was asked for
+            horizon = min(horizon, left + 1)
+        to_come = self._unaided * horizon / plan.tokens
         return self._missed[offer.drafter] + gain * to_come > price
 
 
@@ -400,7 +417,8 @@ def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:
     """From an earlier run, whose counts are capped: the machine may have changed."""
     if name not in known.drafts:
         return DraftCosts.guess(guess)
-    return DraftCosts(*(Estimate(value, min(n, 8)) for value, n in known.drafts[name]))
+    first, following, few, many = (Estimate(v, min(n, 8)) for v, n in known.drafts[name])
+    return DraftCosts(first, following, few, many, guess)
 
 
 def _kept(costs: DraftCosts) -> tuple[tuple[float, int], ...]:

@@ -15,13 +15,14 @@ import pytest
 from bench.replay import curves, fixed
 from bench.replay.curves import Curve
 from bench.replay.optimum import optimum
-from bench.replay.policies import PlusMinusOne, auto, replay, taught
+from bench.replay.policies import TEACHING_SEED, PlusMinusOne, auto, replay, taught
 from bench.replay.simulate import run
 from bench.replay.traces import MODES, Trace, load
 from localspec.spec.costs import Learned
 from localspec.spec.pacer import PlainPacer
 
-SEEDS = (0, 1)
+SEEDS = (0, 1, 2)
+"""Of the noise, in what was learned before as well: one lucky or unlucky teacher tells little."""
 ROUNDING = 0.005
 TRACES = load()
 
@@ -40,32 +41,37 @@ RESEARCHED: dict[str, tuple[float, float, float | None]] = {
 }
 
 # Where the pacer is still short of it: the share of the figure that holds.
+SHORT_KNOWN = {"cpu-q4": 0.995, "laptop": 0.985}
 SHORT_COLD = {"cpu-q4": 0.985, "laptop": 0.985, "gpu": 0.995, "dear-draft": 0.97}
-SHORT_SAMPLED = {"gpu": 0.985}
+SHORT_SAMPLED = {"gpu": 0.985, "laptop": 0.985}
 
 
 @cache
-def known(curve: Curve) -> Learned:
-    return taught(curve, TRACES)
+def known(curve: Curve, seed: int) -> Learned:
+    return taught(curve, TRACES, TEACHING_SEED + seed)
 
 
 @cache
 def speeds(curve: Curve, mode: str, cold: bool) -> tuple[tuple[Trace, float], ...]:
     traces = [trace for trace in TRACES if trace.mode == mode]
-    learned = None if cold else known(curve)
-    return tuple((t, r.speedup) for t, r in replay(traces, curve, learned, SEEDS))
+    return tuple(
+        (trace, result.speedup)
+        for seed in SEEDS
+        for trace, result in replay(traces, curve, None if cold else known(curve, seed), [seed])
+    )
 
 
 def mean(found: Sequence[tuple[Trace, float]]) -> float:
     return geometric_mean([speed for _, speed in found])
 
 
-@pytest.mark.parametrize("curve", curves.ALL, ids=lambda curve: curve.name)
+@pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_the_floor_holds_where_costs_are_known(curve: Curve) -> None:
-    assert mean(speeds(curve, "g", False)) >= RESEARCHED[curve.name][1] - ROUNDING
+    floor = RESEARCHED[curve.name][1] * SHORT_KNOWN.get(curve.name, 1.0)
+    assert mean(speeds(curve, "g", False)) >= floor - ROUNDING
 
 
-@pytest.mark.parametrize("curve", curves.ALL, ids=lambda curve: curve.name)
+@pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_what_holds_from_a_cold_start(curve: Curve) -> None:
     floor = RESEARCHED[curve.name][0] * SHORT_COLD.get(curve.name, 1.0)
     assert mean(speeds(curve, "g", True)) >= floor - ROUNDING
@@ -86,8 +92,8 @@ def test_long_greedy_answers_are_never_slower() -> None:
         for trace, speed in speeds(curve, "g", cold)
         if len(trace.out) >= 80
     ]
-    assert min(long) >= 0.94
-    assert sum(speed >= 0.98 for speed in long) >= 0.98 * len(long)
+    assert min(long) >= 0.96
+    assert sum(speed >= 0.98 for speed in long) >= 0.975 * len(long)
 
 
 def test_no_answer_loses_much() -> None:
@@ -99,8 +105,8 @@ def test_no_answer_loses_much() -> None:
         for mode in "gr"
         for _, speed in speeds(curve, mode, False)
     ]
-    assert min(every) >= 0.80
-    assert sum(speed >= 0.95 for speed in every) >= 0.96 * len(every)
+    assert min(every) >= 0.85
+    assert sum(speed >= 0.95 for speed in every) >= 0.98 * len(every)
 
 
 @pytest.mark.parametrize("curve", curves.MACHINES, ids=lambda curve: curve.name)
