@@ -27,11 +27,12 @@ from localspec.spec.costs import Learned
 from localspec.spec.drafter import Drafter, Pacer
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
 from localspec.spec.events import Event, Step
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
 from localspec.spec.mtp_drafter import MtpDrafter
-from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
+from localspec.spec.pacer import AutoPacer
 from localspec.spec.sampling import Sampling
 from localspec.trace import Trace
 from localspec.vocab import Match

@@ -17,7 +17,7 @@ from localspec.spec.drafter import Drafter, Pacer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Event
 from localspec.spec.fakes import FakeDecoder, FakeDrafter, FakeSampler, FakeVocabulary, says
-from localspec.spec.pacer import FixedPacer, PlainPacer
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
 
 N_VOCAB = 40

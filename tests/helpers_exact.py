@@ -17,10 +17,10 @@ from localspec.llama.sampler import Chain
 from localspec.spec.drafter import Choice, Drafter, Offer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.history_drafter import HistoryDrafter
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
-from localspec.spec.pacer import FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
 
 GREEDY = Sampling(temperature=0.0, seed=1)

@@ -25,8 +25,8 @@ from localspec.session import Status
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Event
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says
+from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.lookup import Lookup
-from localspec.spec.pacer import FixedPacer
 from localspec.spec.sampling import Sampling
 
 KEYS = {

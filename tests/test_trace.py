@@ -24,8 +24,8 @@ from localspec.session import Status
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Event, Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says
+from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.lookup import Lookup
-from localspec.spec.pacer import FixedPacer
 from localspec.trace import Trace
 
 STATUS = Status("target", None, "lookup", "asked for", "cpu", 256, 2)

@@ -11,7 +11,8 @@ from bench.replay.simulate import MODEL, Result, run
 from bench.replay.traces import Trace
 from localspec.spec.costs import Learned
 from localspec.spec.drafter import Choice, Hindsight, Measured, Offer
-from localspec.spec.pacer import AutoPacer, FixedPacer
+from localspec.spec.fixed_pacers import FixedPacer
+from localspec.spec.pacer import AutoPacer
 
 GUESS_ERROR = 0.8
 """File sizes tell what a draft decode costs only roughly."""

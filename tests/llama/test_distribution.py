@@ -22,7 +22,7 @@ from localspec.llama.sampler import Chain
 from localspec.spec.drafter import MAX_WIDTH, Drafter, Pacer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
-from localspec.spec.pacer import FixedPacer, PlainPacer
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
 
 SAMPLING = Sampling(

@@ -12,7 +12,7 @@ import pytest
 from helpers_drafting import CASES, PROMPT, VOCABULARY, Models, N, Target, answer
 
 from localspec.spec.engine import Engine
-from localspec.spec.pacer import FixedPacer
+from localspec.spec.fixed_pacers import FixedPacer
 
 MANY = 30
 """Fewest drafted tokens that must be rejected, and fewest that must stand."""

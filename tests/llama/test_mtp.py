@@ -31,9 +31,10 @@ from localspec.nextn import Heads, heads_of, mismatch
 from localspec.spec.drafter import Choice, Offer, Pacer
 from localspec.spec.engine import Engine
 from localspec.spec.fakes import FakeVocabulary
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.lookup import Lookup
 from localspec.spec.mtp_drafter import MtpDrafter
-from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
+from localspec.spec.pacer import AutoPacer
 
 PROMPT = list(range(10, 40))
 NOISE = 1.2  # the hybrid then strays from what its head expects at one token in five

@@ -25,8 +25,8 @@ from localspec.llama.model import Model
 from localspec.llama.sampler import Chain
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.model_drafter import ModelDrafter
-from localspec.spec.pacer import FixedPacer, PlainPacer
 from localspec.spec.sampling import Sampling
 from localspec.vocab import compare
 

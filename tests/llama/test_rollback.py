@@ -21,8 +21,8 @@ from localspec.spec.drafter import Row
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished
 from localspec.spec.fakes import FakeDrafter, FakeSampler
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.model_drafter import ModelDrafter
-from localspec.spec.pacer import FixedPacer, PlainPacer
 
 WINDOW = 32
 WRITERS: dict[str, Callable[[Path], Path]] = {

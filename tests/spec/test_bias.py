@@ -13,7 +13,7 @@ from localspec.spec.drafter import Choice, Dist, Draft, More, Offer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Step
 from localspec.spec.fakes import FakeDecoder, FakeDrafter, FakeSampler, FakeVocabulary
-from localspec.spec.pacer import FixedPacer
+from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.verify import draw
 
 N_VOCAB = 4

@@ -12,7 +12,7 @@ from localspec.errors import DecodeError, PromptError
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
 from localspec.spec.events import Event, Finished, Prefill, Step
 from localspec.spec.fakes import FakeDecoder, FakeDrafter, FakeSampler, FakeVocabulary, says
-from localspec.spec.pacer import FixedPacer, PlainPacer
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 
 N_VOCAB = 64
 END = 1
@@ -301,3 +301,27 @@ def test_logits_are_asked_for_only_where_they_are_verified() -> None:
     run(ANSWER, truth(ANSWER), n_draft=3, target=target)
     assert asked[0] == (len(PROMPT), 1)
     assert all(rows == width and width <= 4 for width, rows in asked[1:])
+
+
+class Curious(Always):
+    """Wants to know how sure the target is, at every other step."""
+
+    @property
+    def wants_confidence(self) -> bool:  # type: ignore[override]
+        self.n_asked = getattr(self, "n_asked", 0) + 1
+        return self.n_asked % 2 == 1
+
+
+def test_how_sure_the_target_was_is_found_out_only_for_a_pacer_that_wants_it() -> None:
+    script = [*PROMPT, *ANSWER, *([0] * 64)]
+    target = FakeDecoder(N_VOCAB, says(N_VOCAB, script))
+    vocabulary = FakeVocabulary([b"x"] * N_VOCAB, [END])
+    engine = Engine(target, vocabulary, [FakeDrafter(lambda _: [])], Curious(2))
+    events = list(engine.generate(Request(PROMPT, FakeSampler(), np.random.default_rng(0))))
+    steps = [e for e in events if isinstance(e, Step) and e.measured is not None]
+    found = [e.measured.confidence for e in steps if e.measured]
+    assert len(found) > 4
+    row = np.asarray(says(N_VOCAB, script)(PROMPT), dtype=float)
+    best = np.exp(row - row.max())
+    assert found[0] == pytest.approx(1 / best.sum(), rel=0.02)
+    assert [value is not None for value in found] == [i % 2 == 0 for i in range(len(found))]

@@ -12,9 +12,10 @@ from localspec.spec.drafter import Draft, Drafter, Hindsight, More, Offer, Pacer
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says
+from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
-from localspec.spec.pacer import AutoPacer, FixedPacer
+from localspec.spec.pacer import AutoPacer
 
 N_VOCAB = 20
 PROMPT = [1, 2, 3, 4] * 8

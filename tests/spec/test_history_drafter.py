@@ -23,9 +23,10 @@ from localspec.spec.drafter import Pacer, Row
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says, sure
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.history_drafter import MIN_CHANCE, HistoryDrafter, Match
 from localspec.spec.lookup import Lookup
-from localspec.spec.pacer import AutoPacer, FixedPacer, PlainPacer
+from localspec.spec.pacer import AutoPacer
 
 N_VOCAB = 64
 EARLIER = [int(token) for token in np.random.default_rng(5).integers(0, N_VOCAB - 1, 150)]

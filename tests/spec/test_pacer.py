@@ -13,14 +13,8 @@ from localspec.spec.breaker import Breaker
 from localspec.spec.costs import Learned, TargetCosts
 from localspec.spec.drafter import Draft, Hindsight, Measured, Offer, Pacer
 from localspec.spec.events import PLAIN
-from localspec.spec.pacer import (
-    BASELINE_EVERY,
-    BASELINE_TOKENS,
-    N_BASELINE_FIRST,
-    AutoPacer,
-    FixedPacer,
-    PlainPacer,
-)
+from localspec.spec.fixed_pacers import BASELINE_EVERY, N_BASELINE_FIRST, FixedPacer, PlainPacer
+from localspec.spec.pacer import BASELINE_TOKENS, AutoPacer
 from localspec.spec.planning import Drafted, Outlook, plan_copy
 
 T1_S = 0.01
@@ -42,7 +36,8 @@ class Machine:
     """Runs a pacer over an endless answer in which drafted tokens are right with given chances.
 
     ``spent`` is in plain decodes. ``model``: (cost of one decode, chance that a token is right,
-    confidence that it claims). ``match``: (length, chance) of the copying drafter.
+    confidence that it claims). ``match``: (length, chance) of the copying drafter. ``sure``: the
+    target's probability of its best token, always.
     """
 
     def __init__(
@@ -53,8 +48,10 @@ class Machine:
         match: tuple[int, float] | None = None,
         n_prompt: int = 50,
         seed: int = 1,
+        sure: float | None = None,
     ) -> None:
         self.pacer, self.cost, self.model, self.match = pacer, cost, model, match
+        self.sure = sure
         self.random = random.Random(seed)
         self.n_tokens, self.spent, self.lag = 0, 0.0, n_prompt
         self.used: list[tuple[int, str, int]] = []  # (tokens before, drafter, width)
@@ -116,6 +113,7 @@ class Machine:
                 n_draft_decodes=n_draft,
                 catchup_s=catchup * T1_S,
                 n_catchup=lag,
+                confidence=self.sure if self.pacer.wants_confidence else None,
             ),
             hindsight,
         )

@@ -19,7 +19,7 @@ from bench.replay.policies import TEACHING_SEED, PlusMinusOne, auto, replay, tau
 from bench.replay.simulate import run
 from bench.replay.traces import MODES, Trace, load
 from localspec.spec.costs import Learned
-from localspec.spec.pacer import PlainPacer
+from localspec.spec.fixed_pacers import PlainPacer
 
 SEEDS = (0, 1, 2)
 """Of the noise, in what was learned before as well: one lucky or unlucky teacher tells little."""

@@ -15,9 +15,9 @@ from localspec.spec.drafter import Choice, Draft, Offer, Row
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Finished, Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary
+from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.lookup import Lookup
 from localspec.spec.model_drafter import ModelDrafter
-from localspec.spec.pacer import FixedPacer
 
 N_VOCAB = 12
 END = 1

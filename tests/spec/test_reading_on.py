@@ -1,0 +1,138 @@
+"""Whether a draft model that is behind reads what it missed, and what its decodes are taken to
+cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from localspec.spec.acceptance import CAUTIOUS_SURE, TARGET_SURE, ModelAcceptance
+from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts
+from localspec.spec.drafter import Offer
+from localspec.spec.events import PLAIN
+from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
+from localspec.spec.verify import peak
+from tests.spec.test_pacer import Machine, auto, cheap
+
+DRAFT = (0.25, 0.9, 0.9)
+
+
+def steep(width: int) -> float:
+    """Reading 60 tokens takes a draft of a quarter 4.7 plain decodes."""
+    return 1 + 0.3 * (width - 1)
+
+
+def machine(sure: float | None) -> Machine:
+    return Machine(auto(0.25), cost=steep, model=DRAFT, n_prompt=60, sure=sure)
+
+
+def test_a_text_of_which_the_target_is_sure_is_read_for_the_draft_and_another_is_not() -> None:
+    assert min(machine(0.99).run(150).tokens_with("draft")) < 40
+    assert machine(0.3).run(150).tokens_with("draft") == []
+
+
+def test_what_is_cheap_to_read_is_read_without_asking_how_sure_the_target_is() -> None:
+    near = Machine(auto(), cost=cheap, model=(0.1, 0.9, 0.9), n_prompt=20, sure=0.0)
+    near.run(30)
+    assert min(near.tokens_with("draft")) < 5
+    assert not near.pacer.wants_confidence
+
+
+def test_the_target_is_only_asked_while_a_draft_model_is_dear_to_catch_up() -> None:
+    asked = machine(0.99)
+    asked.step()
+    asked.step()
+    assert asked.pacer.wants_confidence
+    asked.run(150)
+    assert not asked.pacer.wants_confidence
+    assert not PlainPacer().wants_confidence
+    assert not FixedPacer("draft", 3).wants_confidence
+
+
+def test_nothing_is_read_for_the_last_tokens_of_an_answer() -> None:
+    late = machine(0.99)
+    for _ in range(100):
+        late.step(room=8)
+    assert late.tokens_with("draft") == []
+
+
+def test_where_copies_serve_nearly_all_a_model_reads_nothing() -> None:
+    served = machine(0.99)
+    served.match = (20, 0.97)
+    served.run(300)
+    assert served.tokens_with("draft") == []
+    assert len(served.tokens_with("lookup")) > 20
+
+
+def test_how_sure_the_target_is_moves_what_is_expected_of_a_draft() -> None:
+    sure, unsure, unknown = ModelAcceptance(), ModelAcceptance(), ModelAcceptance()
+    for _ in range(20):
+        sure.target_was(0.95)
+        unsure.target_was(0.5)
+    plain = unknown.outlook()
+    assert unknown.outlook(TARGET_SURE).share_next == pytest.approx(plain.share_next)
+    assert unknown.outlook(CAUTIOUS_SURE).share_next < plain.share_next
+    assert sure.outlook(CAUTIOUS_SURE).share_next > plain.share_next
+    assert unsure.outlook(TARGET_SURE).share_next < plain.share_next
+    assert sure.outlook() == plain  # once it drafts, its own tokens tell more
+    sure.begin(0.0)
+    assert sure.outlook(TARGET_SURE).share_next == pytest.approx(plain.share_next)
+
+
+@pytest.mark.parametrize("spread", [0.5, 2.0, 5.0])
+def test_the_peak_of_a_row_is_its_best_probability(spread: float) -> None:
+    row = np.random.default_rng(1).normal(0, spread, 150_000).astype(np.float32)
+    row[77] = row.max() + 3
+    exact = np.exp(row.astype(float) - float(row.max()))
+    assert peak(row) == pytest.approx(1 / exact.sum(), rel=0.02)
+    assert peak(row + np.float32(100)) == pytest.approx(peak(row), rel=1e-3)
+
+
+# -- what a draft decode costs
+
+
+def test_a_first_draft_that_reads_cold_weights_is_not_believed_a_second_is() -> None:
+    costs = DraftCosts.guess(0.25)
+    costs.learn(1.6, 2, 0.0, 0)
+    assert costs.first.value == costs.next.value == 0.25
+    costs.learn(1.6, 2, 0.0, 0)
+    assert costs.first.value > 0.5
+
+
+def test_cold_weights_in_the_first_draft_do_not_end_drafting() -> None:
+    cold = Machine(auto(0.1), model=(0.1, 0.95, 0.95), n_prompt=20)
+    cold.model = (2.0, 0.95, 0.95)
+    while not cold.tokens_with("draft"):
+        cold.step()
+    cold.model = (0.1, 0.95, 0.95)
+    cold.run(300)
+    late = [name for at, name, _ in cold.used if at > 100]
+    assert late.count("draft") > len(late) / 2
+
+
+def test_a_draft_that_looked_dear_is_tried_again_but_not_as_cheaper_than_guessed() -> None:
+    costs = DraftCosts.guess(0.2)
+    for _ in range(2):
+        costs.learn(0.9, 1, 0.0, 0)
+    dear = costs.first.value
+    assert dear > 0.5
+    assert costs.hope == 1.0
+    for _ in range(round(0.1 / RETRY_PER_DECODE)):
+        costs.idle()
+    assert costs.hope == pytest.approx(0.9, abs=0.01)
+    for _ in range(10_000):
+        costs.idle()
+    assert costs.hope * dear >= 0.2
+    costs.learn(0.9, 1, 0.0, 0)
+    assert costs.hope == 1.0
+    cheaper = DraftCosts.guess(0.2)
+    cheaper.learn(0.1, 1, 0.0, 0)
+    for _ in range(10_000):
+        cheaper.idle()
+    assert cheaper.hope == 1.0
+
+
+def test_plain_decoding_stays_a_choice() -> None:
+    pacer = auto(0.25)
+    pacer.begin(60, 60, 0.1)
+    assert pacer.choose([Offer("draft", 1, lag=60)], 63).drafter == PLAIN
