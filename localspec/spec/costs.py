@@ -185,6 +185,7 @@ class TargetCosts:
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._n_decodes = 0
         self._table: list[float] = []
+        self._guesses: tuple[float, list[float]] = (0.0, [])
         self.prompt_rate = DEFAULT_PROMPT_RATE
         self._known_rate: float | None = None
         if learned is not None:
@@ -217,7 +218,8 @@ class TargetCosts:
         """The widest decode that may be tried: twice what was measured (slow start), or what the
         prompt rate alone says to be cheap."""
         width = max(FIRST_WIDTH, int(GROWTH * self.widest))
-        while width < MAX_WIDTH and self._prior(width + 1) <= CHEAP:
+        guessed = self._guessed()
+        while width < MAX_WIDTH and guessed[width + 1] <= CHEAP:
             width += 1
         return width
 
@@ -277,8 +279,9 @@ class TargetCosts:
             for width in range(low, high):
                 table[width] = at_low + slope * (width - low)
         last, at_last = known[-1]
-        factor = at_last / self._prior(last)
-        table[last:] = [factor * self._prior(width) for width in range(last, MAX_WIDTH + 1)]
+        guessed = self._guessed()
+        factor = at_last / guessed[last]
+        table[last:] = [factor * cost for cost in guessed[last:]]
         return table
 
     def _monotone(self) -> list[tuple[int, float]]:
@@ -301,10 +304,18 @@ class TargetCosts:
         most = RETRY_MOST / max(1, self._widths[width].n)
         return max(1.0, value * (1 - min(most, age * RETRY_PER_DECODE)))
 
-    def _prior(self, width: int) -> float:
-        """A guess from the prompt rate: rows cost something at once, then as in a prompt pass."""
-        rate = self.prompt_rate
-        return min(width, max(1 + SLOPE * rate * _ROWS[width], rate * width))
+    def _guessed(self) -> list[float]:
+        """By width, a guess from the prompt rate: rows cost something at once, then as in a prompt
+        pass."""
+        rate, costs = self._guesses
+        if rate != self.prompt_rate or not costs:
+            rate = self.prompt_rate
+            costs = [
+                min(width, max(1 + SLOPE * rate * rows, rate * width))
+                for width, rows in enumerate(_ROWS)
+            ]
+            self._guesses = (rate, costs)
+        return costs
 
 
 def _is_stall(width: int, cost: float) -> bool:
