@@ -84,7 +84,7 @@ def test_the_peak_of_a_row_is_its_best_probability(lead: float) -> None:
     row = np.random.default_rng(1).normal(0, 2, 150_000).astype(np.float32)
     row[77] = 14 + lead  # all the others together are as likely as one of 13.9
     exact = 1 / np.exp(row.astype(float) - float(row.max())).sum()
-    assert exact <= peak(row) < 1.25 * exact
+    assert exact <= peak(row) < 1.4 * exact
     assert (peak(row) >= 0.8) == (exact >= 0.8)
     assert peak(row + np.float32(100)) == pytest.approx(peak(row), rel=1e-3)
 
