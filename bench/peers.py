@@ -45,10 +45,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How fast: tokens per second after the first, and seconds until the first."""
+    """How fast: tokens per second after the first, seconds until the first, and the gain over plain
+    decoding that the program itself measured in this answer."""
 
     speed: float
     first_token_s: float | None = None
+    gain: float | None = None
 
 
 Contender = Callable[[Task], Answered | None]

@@ -19,7 +19,8 @@ threads, same sampler settings, no reuse of prompts. For each prompt everyone ta
 after round. llama-server runs in four modes: without speculation, with its draft defaults, with its
 own default of speculation (--spec-default, a lookup), and with its simple lookup. Speed is that of
 the tokens after the first, for everyone. Speeds shown are medians; a ratio is the median of the
-ratios within each round. With --log every answer is kept as a line of JSON, and what is there
+ratios within each round; the gain shown is what localspec itself measured in each answer, against
+plain steps of the same answer. With --log every answer is kept as a line of JSON, and what is there
 already is not measured again: a long comparison can be stopped and taken up.
 """
 
@@ -31,7 +32,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -71,8 +72,10 @@ def ours(session: Session, mode: Mode, seeded: bool) -> Contender:
         events = session.ask([Message("user", task.prompt.prompt)], sampling, max_tokens=task.n)
         last = list(events)[-1]
         assert isinstance(last, Finished)
-        speed = last.stats.tokens_per_s
-        return None if speed is None else Answered(speed, last.stats.first_token_s)
+        stats = last.stats
+        if stats.tokens_per_s is None:
+            return None
+        return Answered(stats.tokens_per_s, stats.first_token_s, stats.gain)
 
     return answer
 
@@ -88,8 +91,9 @@ class Run:
     round: int
     prompt: str
     contender: str
-    speed: float | None
-    first_token_s: float | None
+    speed: float | None = None
+    first_token_s: float | None = None
+    gain: float | None = None
 
 
 class Log:
@@ -143,8 +147,8 @@ def compare(
                     told = f"round {number + 1} of {rounds}, temperature {temperature:g}"
                     report(f"{told}, {prompt.id}, {name}")
                     found = contenders[name](tasks(prompt, number, temperature))
-                    speed, first = (found.speed, found.first_token_s) if found else (None, None)
-                    log.add(Run(temperature, number, prompt.id, name, speed, first))
+                    measured = () if found is None else astuple(found)
+                    log.add(Run(temperature, number, prompt.id, name, *measured))
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -152,13 +156,14 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One prompt. ``plain``: localspec over its own plain, ``first``: the same for the time to the
-    first token; ``best``: over the fastest mode of llama-server, ``best_name``. None where one of
-    them has no figure."""
+    """One prompt. ``plain``: localspec over its own plain, ``gain``: what it shows for that itself,
+    ``first``: the same for the time to the first token; ``best``: over the fastest mode of
+    llama-server, ``best_name``. None where one of them has no figure."""
 
     prompt: str
     speeds: dict[str, float]
     plain: float | None
+    gain: float | None
     first: float | None
     best: float | None
     best_name: str
@@ -166,6 +171,7 @@ class Line:
 
 def lines(runs: Iterable[Run]) -> list[Line]:
     """Medians by prompt."""
+    gains: dict[str, list[float]] = {}
     speeds: dict[str, dict[str, dict[int, float]]] = {}
     firsts: dict[str, dict[str, dict[int, float]]] = {}
     for run in runs:
@@ -173,6 +179,8 @@ def lines(runs: Iterable[Run]) -> list[Line]:
         first = firsts.setdefault(run.prompt, {}).setdefault(run.contender, {})
         if run.speed is not None:
             mine[run.round] = run.speed
+        if run.contender == AUTO and run.gain:
+            gains.setdefault(run.prompt, []).append(run.gain)
         if run.first_token_s:
             first[run.round] = run.first_token_s
     result = []
@@ -185,6 +193,7 @@ def lines(runs: Iterable[Run]) -> list[Line]:
                 prompt,
                 medians,
                 _ratio(by_name, AUTO, OFF),
+                median(gains[prompt]) if prompt in gains else None,
                 _ratio(firsts[prompt], AUTO, OFF),
                 _ratio(by_name, AUTO, best_name),
                 best_name,
@@ -202,17 +211,17 @@ def _ratio(found: dict[str, dict[int, float]], one: str, other: str) -> float | 
 
 def show(found: list[Line], names: Sequence[str]) -> None:
     """A table that a README can take."""
-    heads = ["localspec / plain", "first token / plain", "localspec / best server"]
+    heads = ["localspec / plain", "gain shown", "first token / plain", "localspec / best server"]
     print(f"| prompt | {' | '.join([*names, *heads])} |")
     print(f"|---|{'---:|' * (len(names) + len(heads))}")
     for line in found:
         cells = [f"{line.speeds[n]:.1f}" if n in line.speeds else "–" for n in names]
-        ratios = (line.plain, line.first, line.best)
+        ratios = (line.plain, line.gain, line.first, line.best)
         cells += ["–" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
         print(f"| {line.prompt} | {' | '.join(cells)} |")
     means = []
-    for values in ([x.plain for x in found], [x.first for x in found], [x.best for x in found]):
-        known = [value for value in values if value]
+    for name in ("plain", "gain", "first", "best"):
+        known = [value for line in found if (value := getattr(line, name))]
         means.append(f"{geometric_mean(known):.2f}" if known else "–")
     print(f"| geometric mean |{' |' * len(names)} {' | '.join(means)} |")
 

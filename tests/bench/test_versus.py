@@ -87,7 +87,7 @@ def test_a_comparison_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
 
 def runs_of(prompt: str, by_name: dict[str, list[float]]) -> list[Run]:
     return [
-        Run(0.0, number, prompt, name, speed, 1 / speed)
+        Run(0.0, number, prompt, name, speed, 1 / speed, 1.9 if name == "localspec" else 1.0)
         for name, speeds in by_name.items()
         for number, speed in enumerate(speeds)
     ]
@@ -115,8 +115,8 @@ def test_the_table_has_a_cell_for_everyone(capsys: pytest.CaptureFixture[str]) -
     versus.show(lines(found), ["localspec", "localspec off", "server off"])
     rows = capsys.readouterr().out.splitlines()
     assert len({row.count("|") for row in rows}) == 1
-    assert rows[2] == "| a | 2.0 | 1.0 | 1.0 | 2.00 | 0.50 | 2.00 |"
-    assert rows[-1].endswith("2.00 | 0.50 | 2.00 |")
+    assert rows[2] == "| a | 2.0 | 1.0 | 1.0 | 2.00 | 1.90 | 0.50 | 2.00 |"
+    assert rows[-1].endswith("2.00 | 1.90 | 0.50 | 2.00 |")
 
 
 def test_speed_from_the_text_of_llama_cli() -> None:
