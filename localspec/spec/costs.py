@@ -138,6 +138,11 @@ class DraftCosts:
         fading = 1 - min(RETRY_MOST / max(1, self.first.n), self._idle * RETRY_PER_DECODE)
         return max(fading, self.guessed / self.first.value)
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether a draft now is to find out what a draft costs."""
+        return self.first.n == 0 or self.hope < 0.9
+
     def learn(self, draft: float, n_decodes: int, catchup: float, n_catchup: int) -> None:
         """One step's draft decodes and catching up, in plain target decodes."""
         self._idle = 0
@@ -207,6 +212,10 @@ class TargetCosts:
     def widest(self) -> int:
         """The widest width that was measured."""
         return max(self._widths)
+
+    def tried(self, width: int) -> bool:
+        """Whether a decode about so wide, or a wider one, was measured."""
+        return self.widest >= width - 2
 
     @property
     def may_pay(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from localspec.spec.acceptance import (
@@ -40,6 +41,9 @@ MODEL_PREMIUM = 0.04
 """A model's draft must be worth this much more on top."""
 MAX_MODEL_DRAFT = 48
 """Its own probability ends a draft long before, but copied or formulaic text goes on and on."""
+TRIAL = 3
+"""The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
+were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
@@ -56,6 +60,9 @@ PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
 PROBE_EVIDENCE = 4
+WIDE, WIDE_EVIDENCE = 16, 32
+"""A decode so wide is tried once on a match so long, however dear the widths below were: kernels
+work on tiles of 8 or 16 rows, and a full one may cost less than half of one."""
 BASELINE_FIRST, BASELINE_TOKENS = 64, 256
 """At the latest after so many tokens a plain step is taken, to see what plain decoding costs: the
 first of an answer, and later ones."""
@@ -108,6 +115,7 @@ class AutoPacer:
         self._rate = 1.0
         self._unaided = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
+        self._earned = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
         self._n_plain = 0
@@ -137,6 +145,8 @@ class AutoPacer:
             return Choice(PLAIN, 0, "measuring plain speed where it costs least")
         if choice.drafter in self._models:
             self._drafted = Drafted(self._target, self._price, self._sampled)
+            if self._drafts[choice.drafter].is_trial:
+                choice = replace(choice, n=min(choice.n, TRIAL))
             self._chosen, self._limit = choice.drafter, choice.n
         return choice
 
@@ -175,6 +185,7 @@ class AutoPacer:
             self._missed[name] = 0.0
             cost += draft
             invested = catchup
+            self._earned[name] += n_emitted - cost - invested
         elif measured.n_verified:
             copies = self._copy(name)
             expected = copies.survival(measured.evidence, measured.n_verified)
@@ -273,12 +284,26 @@ class AutoPacer:
                 reason = f"reading the {offer.lag} tokens it missed"
                 best, worth = Choice(offer.drafter, min(room, plan.n), reason), plan.value
                 break
+        if best.n < WIDE - 1 and not self._target.tried(WIDE):
+            for offer in offers:
+                if offer.drafter not in self._models and self._wide_may_pay(offer, left):
+                    return Choice(
+                        offer.drafter, WIDE - 1, "measuring what a wide decode costs"
+                    ), 1.0
         if best.n == 0 and self._target.may_pay and self._n_plain >= PROBE_AFTER:
             for offer in offers:
                 if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
                     n = min(room, offer.available, FIRST_WIDTH - 1)
                     return Choice(offer.drafter, n, "measuring what a wider decode costs"), 1.0
         return best, worth - (self._price - 1)
+
+    def _wide_may_pay(self, offer: Offer, left: int) -> bool:
+        """If a wide decode costs no more per row than a prompt pass, is a copy worth it?"""
+        n = WIDE - 1
+        if offer.evidence < WIDE_EVIDENCE or min(left, self._draft_max, offer.available) < n:
+            return False
+        tokens = 1 + sum(self._copy(offer.drafter).survival(offer.evidence, n))
+        return tokens * self._price > max(1.0, self._target.prompt_rate * WIDE)
 
     def _plan_copy(self, offer: Offer, limit: int, lag_cost: float) -> Plan:
         if offer.chances:
@@ -307,7 +332,8 @@ class AutoPacer:
             min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
             + STAKE_PER_TOKEN * self._n_tokens
         )
-        if price > stake + self._breaker.saved:
+        # What this drafter lost in this answer counts twice: it had its chance.
+        if price > stake + self._breaker.saved + min(0.0, self._earned[offer.drafter]):
             return False
         self._missed[offer.drafter] += gain
         horizon = min(MAX_HORIZON, HORIZON + self._n_tokens)

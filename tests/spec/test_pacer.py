@@ -213,7 +213,8 @@ def test_a_draft_as_costly_as_the_target_is_never_used() -> None:
 def test_a_draft_that_is_dearer_than_guessed_is_left() -> None:
     machine = Machine(auto(0.1), model=(1.5, 0.9, 0.9), n_prompt=20).run(400)
     assert machine.tokens_with("draft")
-    assert max(machine.tokens_with("draft")) < 150
+    # One bad measurement is never final, so it is tried again, rarely.
+    assert len([at for at in machine.tokens_with("draft") if at > 40]) <= 1
     assert machine.speedup > 0.9
 
 

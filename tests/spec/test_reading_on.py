@@ -12,7 +12,7 @@ from localspec.spec.drafter import Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
 from localspec.spec.verify import peak
-from tests.spec.test_pacer import Machine, auto, cheap
+from tests.spec.test_pacer import N_PROMPT, Machine, auto, cheap
 
 DRAFT = (0.25, 0.9, 0.9)
 
@@ -87,6 +87,37 @@ def test_the_peak_of_a_row_is_its_best_probability(lead: float) -> None:
     assert exact <= peak(row) < 1.4 * exact
     assert (peak(row) >= 0.8) == (exact >= 0.8)
     assert peak(row + np.float32(100)) == pytest.approx(peak(row), rel=1e-3)
+
+
+def test_a_draft_that_lost_what_was_read_for_it_is_not_read_for_again_soon() -> None:
+    useless = Machine(auto(0.25), cost=steep, model=(0.25, 0.0, 0.9), n_prompt=40, sure=0.99)
+    useless.run(300)
+    read = [at for at in useless.tokens_with("draft") if at > 0]
+    assert read
+    assert max(read) - min(read) < 100
+    assert useless.speedup > 0.95
+
+
+# -- what wide decodes cost
+
+
+def tiles(width: int) -> float:
+    """Rows are dear one by one and cheap in a full tile of 16, as with 4-bit K-quants."""
+    return 7.0 if width == 16 else min(1 + 0.75 * (width - 1), 12.0)
+
+
+def copies(match: int) -> Machine:
+    again = Machine(auto(), cost=tiles, match=(match, 0.99), n_prompt=N_PROMPT)
+    return again.run(600)
+
+
+def test_a_full_tile_is_tried_once_on_a_long_match_though_half_of_one_is_dear() -> None:
+    widths = [width for _, _, width in copies(40).used]
+    assert widths.count(16) > 10
+
+
+def test_on_a_short_match_it_is_not() -> None:
+    assert all(width < 16 for _, _, width in copies(8).used)
 
 
 # -- what a draft decode costs
