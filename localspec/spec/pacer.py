@@ -41,7 +41,7 @@ MODEL_PREMIUM = 0.04
 """A model's draft must be worth this much more on top."""
 MAX_MODEL_DRAFT = 48
 """Its own probability ends a draft long before, but copied or formulaic text goes on and on."""
-TRIAL = 3
+TRIAL = 6
 """The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
 were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
