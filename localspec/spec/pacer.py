@@ -28,7 +28,7 @@ from localspec.spec.costs import (
 )
 from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
 from localspec.spec.events import PLAIN
-from localspec.spec.planning import CALIBRATED_PREMIUM, Drafted, Plan, plan_copy
+from localspec.spec.planning import CALIBRATED_PREMIUM, COPY_PREMIUM, Drafted, Plan, plan_copy
 
 PRICE_TOKENS = 64
 """The price of a token is an average over about so many."""
@@ -287,9 +287,8 @@ class AutoPacer:
         if best.n < WIDE - 1 and not self._target.tried(WIDE):
             for offer in offers:
                 if offer.drafter not in self._models and self._wide_may_pay(offer, left):
-                    return Choice(
-                        offer.drafter, WIDE - 1, "measuring what a wide decode costs"
-                    ), 1.0
+                    reason = "measuring what a wide decode costs"
+                    return Choice(offer.drafter, WIDE - 1, reason), 1.0
         if best.n == 0 and self._target.may_pay and self._n_plain >= PROBE_AFTER:
             for offer in offers:
                 if offer.drafter not in self._models and offer.evidence >= PROBE_EVIDENCE:
@@ -302,15 +301,20 @@ class AutoPacer:
         n = WIDE - 1
         if offer.evidence < WIDE_EVIDENCE or min(left, self._draft_max, offer.available) < n:
             return False
-        tokens = 1 + sum(self._copy(offer.drafter).survival(offer.evidence, n))
+        tokens = 1 + sum(self._survival(offer, n))
         return tokens * self._price > max(1.0, self._target.prompt_rate * WIDE)
 
     def _plan_copy(self, offer: Offer, limit: int, lag_cost: float) -> Plan:
+        premium = CALIBRATED_PREMIUM if offer.chances else COPY_PREMIUM
+        survival = self._survival(offer, limit)
+        return plan_copy(survival, self._target, self._price, premium, lag_cost)
+
+    def _survival(self, offer: Offer, limit: int) -> list[float]:
+        """The chance that a copy is right up to each of its tokens: what its drafter says itself,
+        or what was learned of matches so long."""
         if offer.chances:
-            survival = list(accumulate(offer.chances[:limit], operator.mul))
-            return plan_copy(survival, self._target, self._price, CALIBRATED_PREMIUM, lag_cost)
-        survival = self._copy(offer.drafter).survival(offer.evidence, limit)
-        return plan_copy(survival, self._target, self._price, lag_cost=lag_cost)
+            return list(accumulate(offer.chances[:limit], operator.mul))
+        return self._copy(offer.drafter).survival(offer.evidence, limit)
 
     def _plan_model(self, name: str, limit: int, text_sure: float) -> Plan:
         costs = self._drafts[name]
