@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -105,10 +105,8 @@ def measure(
                 speeds = {}
                 task = Task(prompt, [], options.tokens, 0.0, 0)
                 for mode in ("off", "auto") if number % 2 else ("auto", "off"):
-                    if hog and mode == "auto":
-                        with starved(context, session.status.n_threads):
-                            answered = ours(session, "auto", False)(task)
-                    else:
+                    busy = starved(context, session.status.n_threads) if hog else nullcontext()
+                    with busy:  # while plain decoding no draft decodes, so they only wait
                         answered = ours(session, mode, False)(task)
                     speeds[mode] = answered.speed if answered else None
                 if speeds["off"] and speeds["auto"]:

@@ -14,14 +14,15 @@ llama-cpp-python, which carries the llama.cpp that it was built from:
     cmake --build DIR --target llama-server llama-cli
 
 DIR (or one with the programs in ``bin``) is named by --peers or LOCALSPEC_PEERS; without the
-programs this says so and compares with plain decoding only. Same files, same token ids, same
-threads, same sampler settings, no reuse of prompts. For each prompt everyone takes a turn, round
-after round. llama-server runs in four modes: without speculation, with its draft defaults, with its
-own default of speculation (--spec-default, a lookup), and with its simple lookup. Speed is that of
-the tokens after the first, for everyone. Speeds shown are medians; a ratio is the median of the
-ratios within each round; the gain shown is what localspec itself measured in each answer, against
-plain steps of the same answer. With --log every answer is kept as a line of JSON, and what is there
-already is not measured again: a long comparison can be stopped and taken up.
+programs this says so and ends well, or with --servers none compares with plain decoding alone. Same
+files, same token ids, same threads, same sampler settings, no reuse of prompts. For each prompt
+everyone takes a turn, round after round. llama-server runs in four modes: without speculation, with
+its draft defaults, with its own default of speculation (--spec-default, a lookup), and with its
+simple lookup. Speed is that of the tokens after the first, for everyone. Speeds shown are medians;
+a ratio is the median of the ratios within each round; the gain shown is what localspec itself
+measured in each answer, against plain steps of the same answer. With --log every answer is kept as
+a line of JSON, and what is there already is not measured again: a long comparison can be stopped
+and taken up.
 """
 
 from __future__ import annotations
