@@ -6,7 +6,7 @@
 *Useless*: the draft file with the blocks of each of its weight matrices in random order, so random
 weights of the right sizes and vocabulary. *Large*: the target's own file as its draft. *Starved*:
 the draft, with as many busy processes as it has threads, which run while it decodes and only then.
-Each is compared with plain decoding in the same process, in turns, nothing learned from before.
+Each is compared with plain decoding, a step of each by turns, nothing learned from before.
 Exit code 1 if one of them is slower than 0.97 of plain on a prompt (medians of the ratios within
 the rounds).
 """
@@ -22,14 +22,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
 from bench.peers import Task
-from bench.versus import ours
+from bench.side_by_side import answering, side_by_side
 from localspec.benchmark import BenchPrompt, choose, load
 from localspec.config import Config
 from localspec.files import NoProgress
@@ -95,25 +96,24 @@ def measure(
     config = Config(
         model=str(model), draft=str(draft), history=False, learn=False, n_ctx=2048, mode="draft"
     )
-    session = open_session(config, NoProgress())
     found: dict[str, list[float]] = {prompt.id: [] for prompt in prompts}
-    try:
-        assert session.status.mode == "draft", session.status.reason
-        context = session.contexts[1]
+    with (
+        closing(open_session(config, NoProgress())) as auto,
+        closing(open_session(replace(config, mode="off"), NoProgress())) as plain,
+    ):
+        assert auto.status.mode == "draft", auto.status.reason
+        n_threads = auto.status.n_threads
         for number in range(options.rounds):
             for prompt in prompts:
-                speeds = {}
                 task = Task(prompt, [], options.tokens, 0.0, 0)
-                for mode in ("off", "auto") if number % 2 else ("auto", "off"):
-                    busy = starved(context, session.status.n_threads) if hog else nullcontext()
-                    with busy:  # while plain decoding no draft decodes, so they only wait
-                        answered = ours(session, mode, False)(task)
-                    speeds[mode] = answered.speed if answered else None
-                if speeds["off"] and speeds["auto"]:
-                    found[prompt.id].append(speeds["auto"] / speeds["off"])
-                print(f"  round {number + 1}, {prompt.id}: {speeds}", file=sys.stderr)
-    finally:
-        session.close()
+                answers = [answering(plain, "off", task), answering(auto, "auto", task)]
+                # Plain steps have the cores to themselves: the busy ones wait meanwhile.
+                with starved(auto.contexts[1], n_threads) if hog else nullcontext():
+                    off, fast = side_by_side(answers)
+                if off and fast:
+                    found[prompt.id].append(fast.speed / off.speed)
+                    told = f"{prompt.id}: {off.speed:.1f} -> {fast.speed:.1f} tok/s"
+                    print(f"  round {number + 1}, {told}", file=sys.stderr)
     return found
 
 

@@ -16,13 +16,14 @@ llama-cpp-python, which carries the llama.cpp that it was built from:
 DIR (or one with the programs in ``bin``) is named by --peers or LOCALSPEC_PEERS; without the
 programs this says so and ends well, or with --servers none compares with plain decoding alone. Same
 files, same token ids, same threads, same sampler settings, no reuse of prompts. For each prompt
-everyone takes a turn, round after round. llama-server runs in four modes: without speculation, with
-its draft defaults, with its own default of speculation (--spec-default, a lookup), and with its
-simple lookup. Speed is that of the tokens after the first, for everyone. Speeds shown are medians;
-a ratio is the median of the ratios within each round; the gain shown is what localspec itself
-measured in each answer, against plain steps of the same answer. With --log every answer is kept as
-a line of JSON, and what is there already is not measured again: a long comparison can be stopped
-and taken up.
+everyone takes a turn, round after round; localspec with and without speculation share theirs, a
+step of each by turns (``bench.side_by_side``). llama-server runs in four modes: without
+speculation, with its draft defaults, with its own default of speculation (--spec-default, a
+lookup), and with its simple lookup. Speed is that of the tokens after the first, for everyone.
+Speeds shown are medians; a ratio is the median of the ratios within each round; the gain shown is
+what localspec itself measured in each answer, against plain steps of the same answer. With --log
+every answer is kept as a line of JSON, and what is there already is not measured again: a long
+comparison can be stopped and taken up.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, astuple, dataclass
+from contextlib import ExitStack, closing
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -48,35 +49,41 @@ from bench.peers import (
     find_program,
     server,
 )
+from bench.side_by_side import answering, side_by_side
 from localspec.benchmark import BenchPrompt, choose, load
 from localspec.chat import Message
-from localspec.config import Config, Mode
+from localspec.config import Config
 from localspec.files import NoProgress
 from localspec.opening import open_session
 from localspec.session import Session
-from localspec.spec.events import Finished
-from localspec.spec.sampling import Sampling
 
 PEERS = "LOCALSPEC_PEERS"
 OFF, AUTO, SEEDED = "localspec off", "localspec", "localspec seeded"
-OURS: dict[str, tuple[Mode, bool]] = {OFF: ("off", False), AUTO: ("auto", False)}
-"""Mode, and whether a seed draws (``--seeded`` adds that)."""
+OURS = (OFF, AUTO)
+
+Turn = Callable[[Task], Sequence[Answered | None]]
+"""Answers of those whose turn it is; more than one: a step of each in turn."""
 
 
-def ours(session: Session, mode: Mode, seeded: bool) -> Contender:
-    """localspec in one mode, within this process."""
+def alone(contender: Contender) -> Turn:
+    """A turn of one."""
+    return lambda task: [contender(task)]
 
-    def answer(task: Task) -> Answered | None:
-        session.set_mode(mode)
-        session.clear()
-        sampling = Sampling(temperature=task.temperature, seed=task.seed if seeded else None)
-        events = session.ask([Message("user", task.prompt.prompt)], sampling, max_tokens=task.n)
-        last = list(events)[-1]
-        assert isinstance(last, Finished)
-        stats = last.stats
-        if stats.tokens_per_s is None:
-            return None
-        return Answered(stats.tokens_per_s, stats.first_token_s, stats.gain)
+
+def ours(plain: Session, auto: Session) -> Turn:
+    """localspec without and with speculation, within this process."""
+
+    def answer(task: Task) -> list[Answered | None]:
+        # Prompts cannot be read in turns: who goes first changes from round to round.
+        if task.seed % 2:
+            off, found = side_by_side(
+                [answering(plain, "off", task), answering(auto, "auto", task)]
+            )
+        else:
+            found, off = side_by_side(
+                [answering(auto, "auto", task), answering(plain, "off", task)]
+            )
+        return [off, found]
 
     return answer
 
@@ -127,7 +134,7 @@ class Log:
 
 
 def compare(
-    contenders: dict[str, Contender],
+    contenders: dict[tuple[str, ...], Turn],
     tasks: Callable[[BenchPrompt, int, float], Task],
     prompts: Sequence[BenchPrompt],
     rounds: int,
@@ -137,19 +144,20 @@ def compare(
 ) -> None:
     """Everyone takes a turn on each prompt, another one first each time; nothing is measured twice
     that ``log`` has."""
-    names = list(contenders)
+    turns = list(contenders)
     for number in range(rounds):
         for temperature in temperatures:
             for index, prompt in enumerate(prompts):
-                shift = (number + index) % len(names)
-                for name in [*names[shift:], *names[:shift]]:
-                    if log.has(temperature, number, prompt.id, name):
+                shift = (number + index) % len(turns)
+                for names in [*turns[shift:], *turns[:shift]]:
+                    if all(log.has(temperature, number, prompt.id, name) for name in names):
                         continue
                     told = f"round {number + 1} of {rounds}, temperature {temperature:g}"
-                    report(f"{told}, {prompt.id}, {name}")
-                    found = contenders[name](tasks(prompt, number, temperature))
-                    measured = () if found is None else astuple(found)
-                    log.add(Run(temperature, number, prompt.id, name, *measured))
+                    report(f"{told}, {prompt.id}, {' and '.join(names)}")
+                    answers = contenders[names](tasks(prompt, number, temperature))
+                    for name, found in zip(names, answers, strict=True):
+                        measured = () if found is None else astuple(found)
+                        log.add(Run(temperature, number, prompt.id, name, *measured))
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -241,24 +249,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     prompts = choose(load(), options.prompts)
     temperatures = [float(text) for text in options.temps.split(",")]
-    session = open_session(
-        Config(model=options.model, draft=options.draft, n_ctx=options.ctx, history=False,
-               threads=options.threads, learn=not options.no_learn),
-        NoProgress(),
-    )  # fmt: skip
-    try:
+    config = Config(model=options.model, draft=options.draft, n_ctx=options.ctx, history=False,
+                    threads=options.threads, learn=not options.no_learn)  # fmt: skip
+    with ExitStack() as running:
+        session, plain = (
+            running.enter_context(closing(open_session(each, NoProgress())))
+            for each in (config, replace(config, mode="off", learn=False))
+        )
         status = session.status
         setting = {"model": status.model, "draft": status.draft, "threads": status.n_threads,
                    "tokens": options.tokens}  # fmt: skip
         log = Log(Path(options.log) if options.log else None, setting)
-        with ExitStack() as running:
-            contenders = _contenders(session, program, folder, options, running)
-            compare(
-                contenders, _tasks(session, options.tokens), prompts, options.rounds, temperatures,
-                log, lambda text: print(text, file=sys.stderr),
-            )  # fmt: skip
-    finally:
-        session.close()
+        contenders = _contenders((plain, session), program, folder, options, running)
+        compare(
+            contenders, _tasks(session, options.tokens), prompts, options.rounds, temperatures,
+            log, lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
     return _tell(log, setting, temperatures, options)
 
 
@@ -283,18 +289,20 @@ def _tell(
 
 
 def _contenders(
-    session: Session,
+    sessions: tuple[Session, Session],
     program: Path | None,
     folder: Path | None,
     options: argparse.Namespace,
     running: ExitStack,
-) -> dict[str, Contender]:
+) -> dict[tuple[str, ...], Turn]:
+    plain, session = sessions
     models = [context.model.path for context in session.contexts]
     peer = Peer(
         models[0], models[1] if len(models) > 1 else None, session.n_ctx, session.status.n_threads
     )
-    modes = {**OURS, SEEDED: ("auto", True)} if options.seeded else OURS
-    found = {name: ours(session, mode, seeded) for name, (mode, seeded) in modes.items()}
+    found: dict[tuple[str, ...], Turn] = {OURS: ours(plain, session)}
+    if options.seeded:
+        found[(SEEDED,)] = lambda task: side_by_side([answering(session, "auto", task, True)])
     wanted = options.servers.split(",") if options.servers else list(SERVER_MODES)
     for name in wanted:
         if program is None or name == "none":
@@ -304,10 +312,10 @@ def _contenders(
             if peer.draft is None:
                 continue
             extra += ["-md", str(peer.draft)]
-        found[name] = running.enter_context(server(program, peer, extra))
+        found[(name,)] = alone(running.enter_context(server(program, peer, extra)))
     cli_program = find_program(folder, CLI)
     if cli_program is not None and not options.no_cli:
-        found[CLI] = cli(cli_program, peer)
+        found[(CLI,)] = alone(cli(cli_program, peer))
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bench import peers, versus
 from bench.peers import SERVER_MODES, Answered, Contender, Peer, Task, find_program, speed_in
-from bench.versus import Log, Run, compare, lines
+from bench.versus import Log, Run, alone, compare, lines
 from localspec.benchmark import BenchPrompt
 
 PROMPTS = [BenchPrompt("a", "code", "x"), BenchPrompt("b", "edit", "y")]
@@ -58,7 +58,7 @@ NAMES = ["localspec", "server off", "server draft"]
 def test_everyone_takes_turns() -> None:
     order: list[str] = []
     log = Log(None, {})
-    everyone = {name: contender(name, order) for name in NAMES}
+    everyone = {(name,): alone(contender(name, order)) for name in NAMES}
     compare(everyone, task, PROMPTS, 3, [0.0, 0.8], log, lambda _: None)
     assert len(log.runs) == len(order) == 3 * 2 * 2 * len(NAMES)
     assert set(order[::3]) == set(NAMES)
@@ -72,10 +72,13 @@ def test_a_comparison_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
     def stops(_: Task) -> Answered:
         raise KeyboardInterrupt
 
-    everyone = {"localspec": contender("localspec", order, None), "server off": stops}
+    everyone = {
+        ("localspec",): alone(contender("localspec", order, None)),
+        ("server off",): alone(stops),
+    }
     with pytest.raises(KeyboardInterrupt):
         compare(everyone, task, PROMPTS, 2, [0.0], Log(file, {"tokens": 10}), lambda _: None)
-    everyone["server off"] = contender("server off", order)
+    everyone["server off",] = alone(contender("server off", order))
     log = Log(file, {"tokens": 10})
     assert log.runs == [Run(0.0, 0, "a", "localspec", None, None)]
     compare(everyone, task, PROMPTS, 2, [0.0], log, lambda _: None)
