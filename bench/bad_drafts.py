@@ -99,7 +99,7 @@ def measure(
     found: dict[str, list[float]] = {prompt.id: [] for prompt in prompts}
     with (
         closing(open_session(config, NoProgress())) as auto,
-        closing(open_session(replace(config, mode="off"), NoProgress())) as plain,
+        closing(open_session(replace(config, mode="off", draft=None), NoProgress())) as plain,
     ):
         assert auto.status.mode == "draft", auto.status.reason
         n_threads = auto.status.n_threads

@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as running:
         session, plain = (
             running.enter_context(closing(open_session(each, NoProgress())))
-            for each in (config, replace(config, mode="off", learn=False))
+            for each in (config, replace(config, mode="off", draft=None, learn=False))
         )
         status = session.status
         setting = {"model": status.model, "draft": status.draft, "threads": status.n_threads,
