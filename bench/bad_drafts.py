@@ -6,7 +6,7 @@
 *Useless*: the draft file with the blocks of each of its weight matrices in random order, so random
 weights of the right sizes and vocabulary. *Large*: the target's own file as its draft. *Starved*:
 the draft, with as many busy processes as it has threads, which run while it decodes and only then.
-Each is compared with plain decoding, a step of each by turns, nothing learned from before.
+Each is compared with plain decoding side by side, nothing learned from before.
 Exit code 1 if one of them is slower than 0.97 of plain on a prompt (medians of the ratios within
 the rounds).
 """
@@ -29,8 +29,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.peers import Task
-from bench.side_by_side import answering, side_by_side
+from bench.side_by_side import Task, session_answers, side_by_side
 from localspec.benchmark import BenchPrompt, choose, load
 from localspec.config import Config
 from localspec.files import NoProgress
@@ -103,10 +102,11 @@ def measure(
     ):
         assert auto.status.mode == "draft", auto.status.reason
         n_threads = auto.status.n_threads
+        contenders = session_answers(plain, "off"), session_answers(auto, "auto")
         for number in range(options.rounds):
             for prompt in prompts:
                 task = Task(prompt, [], options.tokens, 0.0, 0)
-                answers = [answering(plain, "off", task), answering(auto, "auto", task)]
+                answers = [each(task) for each in contenders]
                 # Plain steps have the cores to themselves: the busy ones wait meanwhile.
                 with starved(auto.contexts[1], n_threads) if hog else nullcontext():
                     off, fast = side_by_side(answers)

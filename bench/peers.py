@@ -11,13 +11,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localspec.benchmark import BenchPrompt
+import psutil
+
+from bench.side_by_side import TURN, Answered, Answering, Contender, Task
 
 START_S = 300.0
 ANSWER_S = 3600.0
@@ -30,31 +32,6 @@ SERVER_MODES: dict[str, tuple[str, ...]] = {
 """What each adds to the command line; "server draft" gets the draft's file, too."""
 CLI = "llama-cli"
 _SPEED = re.compile(r"Generation:\s*([0-9.]+)\s*t/s")
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One answer to give."""
-
-    prompt: BenchPrompt
-    tokens: list[int]
-    n: int
-    temperature: float
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """How fast: tokens per second after the first, seconds until the first, and the gain over plain
-    decoding that the program itself measured in this answer."""
-
-    speed: float
-    first_token_s: float | None = None
-    gain: float | None = None
-
-
-Contender = Callable[[Task], Answered | None]
-"""Answers; None: the answer was too short to tell its speed."""
 
 
 def find_program(folder: Path | None, name: str) -> Path | None:
@@ -95,8 +72,11 @@ def server(program: Path, peer: Peer, extra: Sequence[str]) -> Iterator[Contende
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             _wait_for(process, port, log)
-            yield lambda task: _ask_server(port, task)
+            handle = psutil.Process(process.pid)
+            yield lambda task: _ask_server(handle, port, task)
         finally:
+            with suppress(psutil.NoSuchProcess):
+                psutil.Process(process.pid).resume()  # a stopped one would not hear that it ends
             process.terminate()
             try:
                 process.wait(20)
@@ -132,7 +112,8 @@ def _wait_for(process: subprocess.Popen[bytes], port: int, log: Any) -> None:
     raise SystemExit(f"llama-server did not get ready in {START_S:.0f} s")
 
 
-def _ask_server(port: int, task: Task) -> Answered | None:
+def _ask_server(process: psutil.Process, port: int, task: Task) -> Answering:
+    """The answer as a stream. The server is stopped while it is not its turn: it would run on."""
     body = {
         "prompt": task.tokens,
         "n_predict": task.n,
@@ -143,24 +124,41 @@ def _ask_server(port: int, task: Task) -> Answered | None:
         "repeat_penalty": 1.0,
         "seed": task.seed,
         "cache_prompt": False,
+        "stream": True,
+        "timings_per_token": True,
     }
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/completion",
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with _open(request, timeout=ANSWER_S) as answer:
-        timings = json.load(answer)["timings"]
-    n, milliseconds = int(timings["predicted_n"]) - 1, float(timings["predicted_ms"])
-    if n < 1 or milliseconds <= 0:
-        return None
-    return Answered(n / milliseconds * 1000, float(timings.get("prompt_ms", 0)) / 1000 or None)
+    started = time.perf_counter()
+    first_s, spent_s, given, told = 0.0, 0.0, 0, 1 - TURN
+    with _open(request, timeout=ANSWER_S) as lines:
+        for line in lines:
+            if not line.startswith(b"data: "):
+                continue
+            heard = json.loads(line.removeprefix(b"data: "))
+            given = int(heard["timings"]["predicted_n"])
+            if heard["stop"]:
+                break
+            if given < told + TURN:
+                continue
+            spent_s += time.perf_counter() - started
+            first_s, told = first_s or spent_s, given
+            process.suspend()
+            yield given
+            started = time.perf_counter()
+            process.resume()
+    spent_s += time.perf_counter() - started
+    return Answered((given - 1) / (spent_s - first_s), first_s) if given > 1 and first_s else None
 
 
 def cli(program: Path, peer: Peer) -> Contender:
     """llama-cli for one question; it loads the model each time."""
 
-    def answer(task: Task) -> Answered | None:
+    def answer(task: Task) -> Answering:
+        yield 0
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "prompt.txt"
             file.write_text(task.prompt.prompt, encoding="utf-8")

@@ -1,45 +1,93 @@
-"""Several answers at once, a step of each in turn, so that a noisy machine slows them alike.
+"""Several answers at once, some tokens of each by turns, so that a noisy machine slows all alike.
 
 Two answers one after the other differ by up to 10 % on a shared machine though both are plain; a
-tenth of a second apart they do not. A session counts only the time it works itself, so that its
-figures need no correction for having waited.
+second apart they do not. Everyone counts only the time of its own turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 
-from bench.peers import Answered, Task
+from localspec.benchmark import BenchPrompt
 from localspec.chat import Message
 from localspec.config import Mode
 from localspec.session import Session
-from localspec.spec.events import Event, Finished, Step
+from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
 
-
-def answering(session: Session, mode: Mode, task: Task, seeded: bool = False) -> Iterator[Event]:
-    """An answer of ``session`` in ``mode`` to the prompt of ``task``, read from its start."""
-    session.set_mode(mode)
-    session.clear()
-    sampling = Sampling(temperature=task.temperature, seed=task.seed if seeded else None)
-    return session.ask([Message("user", task.prompt.prompt)], sampling, max_tokens=task.n)
+TURN = 8
+"""Tokens of one turn, at least."""
+SETTLE_S = 0.006
+"""Pause between turns: the threads of the one before spin for some milliseconds before they sleep.
+"""
 
 
-def side_by_side(answers: Sequence[Iterator[Event]]) -> list[Answered | None]:
-    """How fast each was; None: too short to tell. Each reads its prompt without a break; then the
-    one that has given the fewest tokens goes on, until all have ended."""
-    tokens = [0] * len(answers)
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One answer to give."""
+
+    prompt: BenchPrompt
+    tokens: list[int]
+    n: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How fast: tokens per second after the first, seconds until the first, and the gain over plain
+    decoding that the program itself measured in this answer."""
+
+    speed: float
+    first_token_s: float | None = None
+    gain: float | None = None
+
+
+Answering = Generator[int, None, Answered | None]
+"""An answer while it is given. After its first token, and then after every ``TURN`` or so, it hands
+over and tells how many tokens it has given by then. It returns None if it was too short to tell its
+speed."""
+Contender = Callable[[Task], Answering]
+
+
+def session_answers(session: Session, mode: Mode, seeded: bool = False) -> Contender:
+    """localspec in one mode. The session is for this contender alone."""
+
+    def answer(task: Task) -> Answering:
+        session.set_mode(mode)
+        session.clear()
+        sampling = Sampling(temperature=task.temperature, seed=task.seed if seeded else None)
+        given, told = 0, 1 - TURN
+        asked = [Message("user", task.prompt.prompt)]
+        for event in session.ask(asked, sampling, max_tokens=task.n):
+            if isinstance(event, Step):
+                given += len(event.tokens)
+                if given >= told + TURN:
+                    told = given
+                    yield given
+            elif isinstance(event, Finished) and event.stats.tokens_per_s is not None:
+                stats = event.stats
+                return Answered(stats.tokens_per_s, stats.first_token_s, stats.gain)
+        return None
+
+    return answer
+
+
+def side_by_side(answers: Sequence[Answering]) -> list[Answered | None]:
+    """How fast each was. The one that has given the fewest tokens has the next turn, until all have
+    ended."""
+    given = [0] * len(answers)
     found: list[Answered | None] = [None] * len(answers)
     left = set(range(len(answers)))
     while left:
-        i = min(left, key=lambda i: (tokens[i], i))
-        for event in answers[i]:
-            if isinstance(event, Step):
-                tokens[i] += len(event.tokens)
-                break
-            if isinstance(event, Finished):
-                left.remove(i)
-                stats = event.stats
-                if stats.tokens_per_s is not None:
-                    found[i] = Answered(stats.tokens_per_s, stats.first_token_s, stats.gain)
+        i = min(left, key=lambda i: (given[i], i))
+        if len(left) > 1:
+            time.sleep(SETTLE_S)
+        try:
+            given[i] = next(answers[i])
+        except StopIteration as ended:
+            found[i] = ended.value
+            left.remove(i)
     return found

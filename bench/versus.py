@@ -15,15 +15,15 @@ llama-cpp-python, which carries the llama.cpp that it was built from:
 
 DIR (or one with the programs in ``bin``) is named by --peers or LOCALSPEC_PEERS; without the
 programs this says so and ends well, or with --servers none compares with plain decoding alone. Same
-files, same token ids, same threads, same sampler settings, no reuse of prompts. For each prompt
-everyone takes a turn, round after round; localspec with and without speculation share theirs, a
-step of each by turns (``bench.side_by_side``). llama-server runs in four modes: without
-speculation, with its draft defaults, with its own default of speculation (--spec-default, a
-lookup), and with its simple lookup. Speed is that of the tokens after the first, for everyone.
-Speeds shown are medians; a ratio is the median of the ratios within each round; the gain shown is
-what localspec itself measured in each answer, against plain steps of the same answer. With --log
-every answer is kept as a line of JSON, and what is there already is not measured again: a long
-comparison can be stopped and taken up.
+files, same token ids, same threads, same sampler settings, no reuse of prompts. All answer a prompt
+side by side, some tokens of each by turns (``bench.side_by_side``; a server is stopped meanwhile),
+but for llama-cli, which answers alone. llama-server runs in four modes: without speculation, with
+its draft defaults, with its own default of speculation (--spec-default, a lookup), and with its
+simple lookup. Speed is that of the tokens after the first, for everyone. Speeds shown are medians;
+a ratio is the median of the ratios within each round; the gain shown is what localspec itself
+measured in each answer, against plain steps of the same answer. With --log every answer is kept as
+a line of JSON, and what is there already is not measured again: a long comparison can be stopped
+and taken up.
 """
 
 from __future__ import annotations
@@ -38,18 +38,8 @@ from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from bench.peers import (
-    CLI,
-    SERVER_MODES,
-    Answered,
-    Contender,
-    Peer,
-    Task,
-    cli,
-    find_program,
-    server,
-)
-from bench.side_by_side import answering, side_by_side
+from bench.peers import CLI, SERVER_MODES, Peer, cli, find_program, server
+from bench.side_by_side import Contender, Task, session_answers, side_by_side
 from localspec.benchmark import BenchPrompt, choose, load
 from localspec.chat import Message
 from localspec.config import Config
@@ -59,33 +49,7 @@ from localspec.session import Session
 
 PEERS = "LOCALSPEC_PEERS"
 OFF, AUTO, SEEDED = "localspec off", "localspec", "localspec seeded"
-OURS = (OFF, AUTO)
-
-Turn = Callable[[Task], Sequence[Answered | None]]
-"""Answers of those whose turn it is; more than one: a step of each in turn."""
-
-
-def alone(contender: Contender) -> Turn:
-    """A turn of one."""
-    return lambda task: [contender(task)]
-
-
-def ours(plain: Session, auto: Session) -> Turn:
-    """localspec without and with speculation, within this process."""
-
-    def answer(task: Task) -> list[Answered | None]:
-        # Prompts cannot be read in turns: who goes first changes from round to round.
-        if task.seed % 2:
-            off, found = side_by_side(
-                [answering(plain, "off", task), answering(auto, "auto", task)]
-            )
-        else:
-            found, off = side_by_side(
-                [answering(auto, "auto", task), answering(plain, "off", task)]
-            )
-        return [off, found]
-
-    return answer
+OURS = (OFF, AUTO, SEEDED)
 
 
 # -- measuring ------------------------------------------------------------------------------------
@@ -134,7 +98,7 @@ class Log:
 
 
 def compare(
-    contenders: dict[tuple[str, ...], Turn],
+    contenders: dict[str, Contender],
     tasks: Callable[[BenchPrompt, int, float], Task],
     prompts: Sequence[BenchPrompt],
     rounds: int,
@@ -142,22 +106,22 @@ def compare(
     log: Log,
     report: Callable[[str], None],
 ) -> None:
-    """Everyone takes a turn on each prompt, another one first each time; nothing is measured twice
-    that ``log`` has."""
-    turns = list(contenders)
+    """All answer each prompt side by side, another one first each time; what ``log`` has already is
+    not measured again."""
+    names = list(contenders)
     for number in range(rounds):
         for temperature in temperatures:
             for index, prompt in enumerate(prompts):
-                shift = (number + index) % len(turns)
-                for names in [*turns[shift:], *turns[:shift]]:
-                    if all(log.has(temperature, number, prompt.id, name) for name in names):
-                        continue
-                    told = f"round {number + 1} of {rounds}, temperature {temperature:g}"
-                    report(f"{told}, {prompt.id}, {' and '.join(names)}")
-                    answers = contenders[names](tasks(prompt, number, temperature))
-                    for name, found in zip(names, answers, strict=True):
-                        measured = () if found is None else astuple(found)
-                        log.add(Run(temperature, number, prompt.id, name, *measured))
+                if all(log.has(temperature, number, prompt.id, name) for name in names):
+                    continue
+                report(f"round {number + 1} of {rounds}, temperature {temperature:g}, {prompt.id}")
+                shift = (number + index) % len(names)
+                order = [*names[shift:], *names[:shift]]
+                task = tasks(prompt, number, temperature)
+                answers = side_by_side([contenders[name](task) for name in order])
+                for name, found in zip(order, answers, strict=True):
+                    measured = () if found is None else astuple(found)
+                    log.add(Run(temperature, number, prompt.id, name, *measured))
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -180,7 +144,7 @@ class Line:
 
 def lines(runs: Iterable[Run]) -> list[Line]:
     """Medians by prompt."""
-    gains: dict[str, list[float]] = {}
+    gains: dict[str, dict[int, float]] = {}
     speeds: dict[str, dict[str, dict[int, float]]] = {}
     firsts: dict[str, dict[str, dict[int, float]]] = {}
     for run in runs:
@@ -189,7 +153,7 @@ def lines(runs: Iterable[Run]) -> list[Line]:
         if run.speed is not None:
             mine[run.round] = run.speed
         if run.contender == AUTO and run.gain:
-            gains.setdefault(run.prompt, []).append(run.gain)
+            gains.setdefault(run.prompt, {})[run.round] = run.gain
         if run.first_token_s:
             first[run.round] = run.first_token_s
     result = []
@@ -202,7 +166,7 @@ def lines(runs: Iterable[Run]) -> list[Line]:
                 prompt,
                 medians,
                 _ratio(by_name, AUTO, OFF),
-                median(gains[prompt]) if prompt in gains else None,
+                median(gains[prompt].values()) if prompt in gains else None,
                 _ratio(firsts[prompt], AUTO, OFF),
                 _ratio(by_name, AUTO, best_name),
                 best_name,
@@ -252,15 +216,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     config = Config(model=options.model, draft=options.draft, n_ctx=options.ctx, history=False,
                     threads=options.threads, learn=not options.no_learn)  # fmt: skip
     with ExitStack() as running:
-        session, plain = (
-            running.enter_context(closing(open_session(each, NoProgress())))
-            for each in (config, replace(config, mode="off", draft=None, learn=False))
-        )
+
+        def opened(config: Config) -> Session:
+            return running.enter_context(closing(open_session(config, NoProgress())))
+
+        session = opened(config)
         status = session.status
         setting = {"model": status.model, "draft": status.draft, "threads": status.n_threads,
                    "tokens": options.tokens}  # fmt: skip
         log = Log(Path(options.log) if options.log else None, setting)
-        contenders = _contenders((plain, session), program, folder, options, running)
+        plain = opened(replace(config, mode="off", draft=None, learn=False))
+        contenders = {OFF: session_answers(plain, "off"), AUTO: session_answers(session, "auto")}
+        if options.seeded:
+            contenders[SEEDED] = session_answers(opened(config), "auto", seeded=True)
+        contenders |= _peers(session, program, folder, options, running)
         compare(
             contenders, _tasks(session, options.tokens), prompts, options.rounds, temperatures,
             log, lambda text: print(text, file=sys.stderr),
@@ -282,27 +251,24 @@ def _tell(
                   f"threads, temperature {temperature:g}, {setting['tokens']} tokens, medians of "
                   f"{rounds}\n")  # fmt: skip
             known = {run.contender for run in runs}
-            show(result, [n for n in [*OURS, SEEDED, *SERVER_MODES, CLI] if n in known])
+            show(result, [n for n in [*OURS, *SERVER_MODES, CLI] if n in known])
     if options.json:
         print(json.dumps({**setting, "runs": [asdict(run) for run in log.runs]}, indent=1))
     return 1 if options.check and lost else 0
 
 
-def _contenders(
-    sessions: tuple[Session, Session],
+def _peers(
+    session: Session,
     program: Path | None,
     folder: Path | None,
     options: argparse.Namespace,
     running: ExitStack,
-) -> dict[tuple[str, ...], Turn]:
-    plain, session = sessions
+) -> dict[str, Contender]:
     models = [context.model.path for context in session.contexts]
     peer = Peer(
         models[0], models[1] if len(models) > 1 else None, session.n_ctx, session.status.n_threads
     )
-    found: dict[tuple[str, ...], Turn] = {OURS: ours(plain, session)}
-    if options.seeded:
-        found[(SEEDED,)] = lambda task: side_by_side([answering(session, "auto", task, True)])
+    found: dict[str, Contender] = {}
     wanted = options.servers.split(",") if options.servers else list(SERVER_MODES)
     for name in wanted:
         if program is None or name == "none":
@@ -312,10 +278,10 @@ def _contenders(
             if peer.draft is None:
                 continue
             extra += ["-md", str(peer.draft)]
-        found[(name,)] = alone(running.enter_context(server(program, peer, extra)))
+        found[name] = running.enter_context(server(program, peer, extra))
     cli_program = find_program(folder, CLI)
     if cli_program is not None and not options.no_cli:
-        found[(CLI,)] = alone(cli(cli_program, peer))
+        found[CLI] = cli(cli_program, peer)
     return found
 
 

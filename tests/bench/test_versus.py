@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench import peers, versus
-from bench.peers import SERVER_MODES, Answered, Contender, Peer, Task, find_program, speed_in
-from bench.versus import Log, Run, alone, compare, lines
+from bench.peers import SERVER_MODES, Peer, find_program, speed_in
+from bench.side_by_side import Answered, Answering, Contender, Task, side_by_side
+from bench.versus import Log, Run, compare, lines
 from localspec.benchmark import BenchPrompt
 
 PROMPTS = [BenchPrompt("a", "code", "x"), BenchPrompt("b", "edit", "y")]
@@ -45,8 +47,9 @@ def test_programs_are_found_in_bin_too(tmp_path: Path) -> None:
 
 
 def contender(name: str, order: list[str], speed: float | None = 1.0) -> Contender:
-    def answer(_: Task) -> Answered | None:
+    def answer(_: Task) -> Answering:
         order.append(name)
+        yield 1
         return None if speed is None else Answered(speed, 0.5)
 
     return answer
@@ -58,7 +61,7 @@ NAMES = ["localspec", "server off", "server draft"]
 def test_everyone_takes_turns() -> None:
     order: list[str] = []
     log = Log(None, {})
-    everyone = {(name,): alone(contender(name, order)) for name in NAMES}
+    everyone = {name: contender(name, order) for name in NAMES}
     compare(everyone, task, PROMPTS, 3, [0.0, 0.8], log, lambda _: None)
     assert len(log.runs) == len(order) == 3 * 2 * 2 * len(NAMES)
     assert set(order[::3]) == set(NAMES)
@@ -69,20 +72,26 @@ def test_everyone_takes_turns() -> None:
 def test_a_comparison_that_was_stopped_is_taken_up(tmp_path: Path) -> None:
     file, order = tmp_path / "log", list[str]()
 
-    def stops(_: Task) -> Answered:
+    def stops(_: Task) -> Answering:
+        yield 1
         raise KeyboardInterrupt
 
     everyone = {
-        ("localspec",): alone(contender("localspec", order, None)),
-        ("server off",): alone(stops),
+        "localspec": contender("localspec", order, None),
+        "server off": contender("server off", order),
     }
+    compare(everyone, task, PROMPTS[:1], 1, [0.0], Log(file, {"tokens": 10}), lambda _: None)
+    broken = {**everyone, "server off": stops}
     with pytest.raises(KeyboardInterrupt):
-        compare(everyone, task, PROMPTS, 2, [0.0], Log(file, {"tokens": 10}), lambda _: None)
-    everyone["server off",] = alone(contender("server off", order))
+        compare(broken, task, PROMPTS, 2, [0.0], Log(file, {"tokens": 10}), lambda _: None)
     log = Log(file, {"tokens": 10})
-    assert log.runs == [Run(0.0, 0, "a", "localspec", None, None)]
+    assert log.runs == [
+        Run(0.0, 0, "a", "localspec", None, None),
+        Run(0.0, 0, "a", "server off", 1.0, 0.5),
+    ]
+    order.clear()
     compare(everyone, task, PROMPTS, 2, [0.0], log, lambda _: None)
-    assert sorted(order) == ["localspec"] * 4 + ["server off"] * 4
+    assert sorted(order) == ["localspec"] * 3 + ["server off"] * 3
     assert Log(file, {"tokens": 10}).runs == log.runs
     with pytest.raises(SystemExit, match="other settings"):
         Log(file, {"tokens": 11})
@@ -152,11 +161,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200); self.end_headers(); self.wfile.write(b"{{}}")
     def do_POST(self):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert asked["cache_prompt"] is False and asked["top_k"] == 40 and asked["stream"]
+        self.send_response(200); self.end_headers()
         n = min(asked["n_predict"], len(asked["prompt"]) + 100 * (asked["temperature"] == 0))
-        timings = {{"predicted_n": n, "predicted_ms": 500.0, "prompt_ms": 20.0}}
-        done = json.dumps({{"timings": timings}}).encode()
-        assert asked["cache_prompt"] is False and asked["top_k"] == 40
-        self.send_response(200); self.end_headers(); self.wfile.write(done)
+        for i in range(1, n + 2):
+            told = {{"stop": i > n, "timings": {{"predicted_n": min(i, n)}}}}
+            self.wfile.write(b"data: " + json.dumps(told).encode() + b"\\n\\n")
     def log_message(self, *_): pass
 
 port = int(sys.argv[sys.argv.index("--port") + 1])
@@ -182,8 +192,20 @@ def test_a_server_is_started_asked_and_ended(
 
     monkeypatch.setattr(subprocess, "Popen", start)
     with peers.server(program, peer, ("--spec-default",)) as ask:
-        assert ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1)) == Answered(80.0, 0.02)
-        assert ask(Task(PROMPTS[0], [1], 41, 0.8, 1)) is None  # one token says nothing about speed
+        turns = ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1))
+        handle = psutil.Process(started[0].pid)
+        given = []
+        for n in turns:
+            given.append(n)
+            assert handle.status() == psutil.STATUS_STOPPED  # it is not its turn
+        assert given == [1, 9, 17, 25, 33, 41]
+        [found] = side_by_side([ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1))])
+        assert found is not None
+        assert found.first_token_s is not None
+        assert found.speed > 0
+        # One token says nothing about speed.
+        assert side_by_side([ask(Task(PROMPTS[0], [1], 41, 0.8, 1))]) == [None]
+        next(ask(Task(PROMPTS[0], [1, 2], 41, 0.0, 1)))  # left there: it is ended all the same
         assert started[0].poll() is None
     assert started[0].poll() is not None
     with pytest.raises(SystemExit, match="unknown model architecture"):
