@@ -147,7 +147,7 @@ def _ask_server(process: psutil.Process, port: int, task: Task) -> Answering:
             spent_s += time.perf_counter() - started
             first_s, told = first_s or spent_s, given
             process.suspend()
-            yield given
+            yield
             started = time.perf_counter()
             process.resume()
     spent_s += time.perf_counter() - started
@@ -158,7 +158,7 @@ def cli(program: Path, peer: Peer) -> Contender:
     """llama-cli for one question; it loads the model each time."""
 
     def answer(task: Task) -> Answering:
-        yield 0
+        yield
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "prompt.txt"
             file.write_text(task.prompt.prompt, encoding="utf-8")

@@ -17,8 +17,9 @@ from localspec.session import Session
 from localspec.spec.events import Finished, Step
 from localspec.spec.sampling import Sampling
 
-TURN = 8
-"""Tokens of one turn, at least."""
+TURN = 16
+"""Tokens of one turn, at least. The first of them are slower if the turn before was that of another
+process, so that fewer would tell less."""
 SETTLE_S = 0.006
 """Pause between turns: the threads of the one before spin for some milliseconds before they sleep.
 """
@@ -45,10 +46,9 @@ class Answered:
     gain: float | None = None
 
 
-Answering = Generator[int, None, Answered | None]
+Answering = Generator[None, None, Answered | None]
 """An answer while it is given. After its first token, and then after every ``TURN`` or so, it hands
-over and tells how many tokens it has given by then. It returns None if it was too short to tell its
-speed."""
+over. It returns None if it was too short to tell its speed."""
 Contender = Callable[[Task], Answering]
 
 
@@ -66,7 +66,7 @@ def session_answers(session: Session, mode: Mode, seeded: bool = False) -> Conte
                 given += len(event.tokens)
                 if given >= told + TURN:
                     told = given
-                    yield given
+                    yield
             elif isinstance(event, Finished) and event.stats.tokens_per_s is not None:
                 stats = event.stats
                 return Answered(stats.tokens_per_s, stats.first_token_s, stats.gain)
@@ -76,18 +76,16 @@ def session_answers(session: Session, mode: Mode, seeded: bool = False) -> Conte
 
 
 def side_by_side(answers: Sequence[Answering]) -> list[Answered | None]:
-    """How fast each was. The one that has given the fewest tokens has the next turn, until all have
-    ended."""
-    given = [0] * len(answers)
+    """How fast each was. They take turns in the order given, until all have ended."""
     found: list[Answered | None] = [None] * len(answers)
-    left = set(range(len(answers)))
+    left = list(range(len(answers)))
     while left:
-        i = min(left, key=lambda i: (given[i], i))
-        if len(left) > 1:
-            time.sleep(SETTLE_S)
-        try:
-            given[i] = next(answers[i])
-        except StopIteration as ended:
-            found[i] = ended.value
-            left.remove(i)
+        for i in tuple(left):
+            if len(left) > 1:
+                time.sleep(SETTLE_S)
+            try:
+                next(answers[i])
+            except StopIteration as ended:
+                found[i] = ended.value
+                left.remove(i)
     return found

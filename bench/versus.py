@@ -35,6 +35,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, astuple, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -229,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         contenders = {OFF: session_answers(plain, "off"), AUTO: session_answers(session, "auto")}
         if options.seeded:
             contenders[SEEDED] = session_answers(opened(config), "auto", seeded=True)
-        contenders |= _peers(session, program, folder, options, running)
+        contenders = _in_turns(contenders, _peers(session, program, folder, options, running))
         compare(
             contenders, _tasks(session, options.tokens), prompts, options.rounds, temperatures,
             log, lambda text: print(text, file=sys.stderr),
@@ -283,6 +284,17 @@ def _peers(
     if cli_program is not None and not options.no_cli:
         found[CLI] = cli(cli_program, peer)
     return found
+
+
+def _in_turns(ours: dict[str, Contender], others: dict[str, Contender]) -> dict[str, Contender]:
+    """One of ours, one of the others: everyone's turn follows that of another process, if there is
+    one for each."""
+    found = dict[str, Contender]()
+    rest = iter(others.items())
+    for name, contender in ours.items():
+        found[name] = contender
+        found |= dict(islice(rest, 1))
+    return {**found, **dict(rest)}
 
 
 def _tasks(session: Session, n: int) -> Callable[[BenchPrompt, int, float], Task]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -22,28 +22,20 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SETTLE_S", 0.0)
 
 
-def given(name: str, totals: Sequence[int], order: list[str], speed: float | None) -> Answering:
-    for total in totals:
+def given(name: str, n_turns: int, order: list[str], speed: float | None) -> Answering:
+    for _ in range(n_turns):
         order.append(name)
-        yield total
+        yield
     order.append(f"{name} ended")
     return None if speed is None else Answered(speed)
 
 
-def test_the_one_that_has_given_the_fewest_tokens_goes_on() -> None:
+def test_they_take_turns_until_all_have_ended() -> None:
     order: list[str] = []
-    slow, fast = given("a", [1, 9, 17, 25], order, 10.0), given("b", [1, 21, 29], order, 25.0)
-    assert side_by_side([slow, fast]) == [Answered(10.0), Answered(25.0)]
-    assert order == ["a", "b", "a", "b", "a", "a", "b", "a ended", "b ended"]
-
-
-def test_an_answer_too_short_to_tell_does_not_stop_the_other() -> None:
-    order: list[str] = []
-    assert side_by_side([given("a", [1], order, None), given("b", [1, 9], order, 3.0)]) == [
-        None,
-        Answered(3.0),
-    ]
-    assert order[-1] == "b ended"
+    answers = [given("a", 4, order, 10.0), given("b", 2, order, 25.0), given("c", 1, order, None)]
+    assert side_by_side(answers) == [Answered(10.0), Answered(25.0), None]
+    assert order[:5] == ["a", "b", "c", "a", "b"]
+    assert order[5:] == ["c ended", "a", "b ended", "a", "a ended"]
 
 
 class Scripted:
@@ -52,6 +44,7 @@ class Scripted:
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
         self.told: list[str] = []
+        self.given = 0
 
     def set_mode(self, mode: str) -> None:
         self.told.append(mode)
@@ -67,6 +60,7 @@ class Scripted:
             first = index == 0
             step = Step((7,) * n, ("x",) * n, n - 1, n - 1, n - 1, "lookup", 0, 0, is_first=first)
             stats.add(step)
+            self.given += n
             stats.generate_s += 0.0 if first else 0.1
             yield step
         self.told.append("ended")
@@ -74,15 +68,17 @@ class Scripted:
 
 
 def test_a_session_hands_over_after_its_first_token_and_then_after_each_turn() -> None:
-    session = Scripted([1, 1, 4, 2, 1, 9, 2])
+    session = Scripted([1, 1, 4, 2, 9, 17, 2])
     turns = session_answers(cast(Session, session), "auto")(TASK)
     assert not session.told  # nothing is done before its turn
-    assert [next(turns) for _ in range(3)] == [1, 9, 18]
+    for n_given in (1, 17, 34):
+        next(turns)
+        assert session.given == n_given
     assert session.told == ["auto", "cleared"]
     with pytest.raises(StopIteration) as ended:
         next(turns)
     answered = ended.value.value
-    assert (answered.speed, answered.first_token_s) == (pytest.approx(19 / 0.6), 0.5)
+    assert (answered.speed, answered.first_token_s) == (pytest.approx(35 / 0.6), 0.5)
     assert session.told[-1] == "ended"
 
 
