@@ -22,6 +22,7 @@ from localspec.spec.verify import peak
 CONTEXTS = (1_000, 8_000, 32_000)
 N_STEPS = 2_000
 N_VOCAB = 151_936
+CHANCES = (0.95,) * 16
 COMMITTED = 3
 """Tokens per step."""
 
@@ -68,11 +69,11 @@ def pacer_us(drafter: str) -> float:
     rng = random.Random(1)
     pacer = AutoPacer({"draft": 0.1})
     pacer.begin(100, 100, 0.05)
-    pacer.learn(Measured(PLAIN, 0, 1, 0.01, 0, 0, 0, 1), [])
+    pacer.learn(Measured(PLAIN, 0, 1, 0.01, 0, 0, 0, 1))
 
     def step() -> None:
         offers = [Offer("draft", 1, lag=1)] if drafter == "draft" else []
-        choice = pacer.choose([*offers, Offer("lookup", 12)], 500)
+        choice = pacer.choose([*offers, Offer("lookup", 12, chances=CHANCES)], 500)
         n = min(choice.n, 4)
         if choice.drafter == "draft":
             for position in range(n):
@@ -86,8 +87,7 @@ def pacer_us(drafter: str) -> float:
             Measured(
                 choice.drafter, 12, n_verified + 1, seconds, n, n_verified, n_verified,
                 n_verified + 1, confidences, cost, n if cost else 0,
-            ),
-            [],
+            )
         )  # fmt: skip
 
     return timed(step)

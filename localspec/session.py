@@ -132,6 +132,7 @@ class Session:
                 n_chunk=draft.context.n_batch,
                 translation=match if needs_translation else None,
             )
+        self._lookup = Lookup()
         self._earlier: HistoryDrafter | None = None
         if history is not None:
             self._earlier = HistoryDrafter(history, history.calibration, model.n_vocab)
@@ -145,7 +146,7 @@ class Session:
         mode = self.status.mode
         found: list[Drafter] = []
         if mode == "lookup" or (mode == "draft" and self._config.mode == "auto"):
-            found.append(Lookup())
+            found.append(self._lookup)
         if mode != "off" and self._config.mode == "auto" and self._earlier is not None:
             found.append(self._earlier)
         if mode == "draft" and self._drafter is not None:
@@ -328,6 +329,8 @@ class Session:
         when the session is closed."""
         self._setup = setup
         self._costs = learned.load(setup)
+        if self._costs is not None:
+            self._lookup.calibration.add(self._costs.copied)
         self._engine.pacer = self._pacer()
 
     def learned_costs(self) -> Learned | None:
@@ -335,7 +338,9 @@ class Session:
         pacer = self._engine.pacer if self._aside is None else self._aside[2]
         found = pacer.learned() if isinstance(pacer, AutoPacer) else self._costs
         # A pacer that has answered nothing knows only that a plain decode costs one.
-        return found if found is not None and len(found.widths) > 1 else self._costs
+        if found is None or len(found.widths) <= 1:
+            return self._costs
+        return replace(found, copied=self._lookup.calibration.counts())
 
     def set_threads(self, decode: int, batch: int) -> None:
         """Use so many CPU threads from now on, for single tokens and for prompts."""

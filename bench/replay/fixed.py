@@ -76,8 +76,8 @@ def walk(trace: Trace, setting: Setting) -> Work:
     work = Work()
     at, cached = 1, -len(trace.prompt)  # of the draft's cache, counted from the answer's start
     while at < len(trace.out):
-        length, n_copied_right = trace.matches[at]
-        if setting.copy and length >= setting.match:
+        offer, n_copied_right = trace.copies[at]
+        if setting.copy and offer is not None and offer.evidence >= setting.match:
             work.target[setting.copy + 1] += 1
             at += min(setting.copy, n_copied_right) + 1
         elif setting.model:

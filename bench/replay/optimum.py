@@ -47,7 +47,7 @@ def _without_model(trace: Trace, curve: Curve) -> np.ndarray:
     cost[end, end] = 0.0
     for at in range(end - 1, -1, -1):
         cost[at] = 1 + cost[at + 1]
-        right = min(trace.matches[at][1], MAX_COPY, end - at - 1)
+        right = min(trace.copies[at][1], MAX_COPY, end - at - 1)
         for n in range(1, right + 1):
             np.minimum(cost[at], curve.target(n + 1) + cost[at + n + 1], out=cost[at])
         cost[at, at] = 0.0

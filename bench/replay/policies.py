@@ -10,7 +10,7 @@ from bench.replay.curves import Curve
 from bench.replay.simulate import MODEL, Result, run
 from bench.replay.traces import Trace
 from localspec.spec.costs import Learned
-from localspec.spec.drafter import Choice, Hindsight, Measured, Offer
+from localspec.spec.drafter import Choice, Measured, Offer
 from localspec.spec.fixed_pacers import FixedPacer
 from localspec.spec.pacer import AutoPacer
 
@@ -41,7 +41,7 @@ class PlusMinusOne(FixedPacer):
         n = min(self._n, room)
         return Choice(MODEL, n, "±1 rule") if n > 0 else super().choose((), room)
 
-    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+    def learn(self, measured: Measured) -> None:
         """A running mean of acceptance moves the length."""
         if measured.n_verified:
             self._mean += 0.2 * (measured.n_accepted / measured.n_verified - self._mean)

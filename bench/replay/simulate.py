@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bench.replay.curves import Curve
 from bench.replay.traces import MAX_TOKENS, UNKNOWN, Trace
-from localspec.spec.drafter import Draft, Hindsight, Measured, More, Offer, Pacer
+from localspec.spec.drafter import Draft, Measured, More, Offer, Pacer
 from localspec.spec.events import PLAIN
 from localspec.spec.lookup import Lookup
 
@@ -101,21 +101,18 @@ class RecordedCopies:
         self._at = 0
 
     def offer(self) -> Offer | None:
-        """The length of the match as evidence; None when nothing matches."""
-        length = self._trace.matches[self._at][0]
-        return Offer(self.name, length) if length else None
+        """As lookup would."""
+        return self._trace.copies[self._at][0]
 
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:  # noqa: ARG002
         """``limit`` copied tokens; what is wrong of them is certainly wrong."""
-        right = min(limit, self._trace.matches[self._at][1])
+        right = min(limit, self._trace.copies[self._at][1])
         tokens = self._trace.out[self._at : self._at + right] + [UNKNOWN] * (limit - right)
         return Draft(tokens, [1.0] * limit)
 
-    def commit(self, n_tokens: int) -> list[Hindsight]:
-        """``n_tokens`` more are there; at which of them a copy would have begun, and how well."""
-        places = self._trace.matches[self._at : self._at + n_tokens]
+    def commit(self, n_tokens: int) -> None:
+        """``n_tokens`` more are there."""
         self._at += n_tokens
-        return [Hindsight(self.name, length, right > 0) for length, right in places if length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
         ):
             right += 1
         emitted = out[at : at + right + 1]
-        hindsight = lookup.commit(len(emitted))
+        lookup.commit(len(emitted))
         at += len(emitted)
         model.committed(at)
         pacer.learn(
@@ -188,8 +185,7 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
                 n_catchup=costs[3],
                 n_context=n_prompt + at,
                 confidence=trace.p[at - 1] if trace.p and pacer.wants_confidence else None,
-            ),
-            hindsight,
+            )
         )
         n_steps += 1
         n_verified += len(draft.tokens)

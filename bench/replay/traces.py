@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from localspec.spec.drafter import Offer
 from localspec.spec.lookup import Lookup
 
 FILE = Path(__file__).parent.parent / "data" / "traces.json"
@@ -62,20 +63,21 @@ class Trace:
         return runs
 
     @cached_property
-    def matches(self) -> list[tuple[int, int]]:
-        """matches[i]: (length of lookup's match, how many of 63 copied tokens are right)."""
+    def copies(self) -> list[tuple[Offer | None, int]]:
+        """copies[i]: what lookup offers there, and how many of 63 copied tokens are right. Neither
+        depends on what is drafted."""
         lookup = Lookup()
         lookup.begin(self.prompt)
         found = []
         for i, token in enumerate(self.out):
             offer = lookup.offer()
-            copied = lookup.propose(63, lambda _n, _q: True, lambda: False).tokens
+            copied = lookup.propose(63, lambda _n, _q: True, lambda: False).tokens if offer else []
             right = 0
             while (
                 right < min(len(copied), len(self.out) - i) and copied[right] == self.out[i + right]
             ):
                 right += 1
-            found.append((offer.evidence if offer else 0, right))
+            found.append((offer, right))
             lookup.commit([token])
         return found
 

@@ -22,7 +22,7 @@ from localspec.history.parts import new_parts
 from localspec.history.ring import GRAM, MAX_MATCH, DamagedError, Ids, Ring, size_bytes
 from localspec.history.sources import Doc, SourceInfo, Sources
 from localspec.provenance import Kind, Source
-from localspec.spec.history_drafter import Match
+from localspec.spec.copier import Match
 
 CAPACITIES = (1 << 18, 1 << 20, 3 << 20)
 """Slots of a ring: it begins small and is made larger when it is full and there is room."""
@@ -200,7 +200,7 @@ class DiskIndex:
         n_pieces = len(ids) // self._max_doc + 1
         return self._head + len(ids) + n_pieces * (MAX_MATCH + 1) > self.ring.capacity
 
-    def learn(self, helps: Sequence[tuple[int, int]], counts: list[list[float]]) -> None:
+    def learn(self, helps: Sequence[tuple[int, int]], counts: Sequence[Sequence[float]]) -> None:
         """Keep what drafting taught: (place, accepted tokens), and new counts of calibration."""
         with self._db.writing():
             for place, n in helps:

@@ -40,7 +40,7 @@ from localspec.provenance import Kind, Source
 from localspec.sessions import Chats
 from localspec.sessions_types import Deleted
 from localspec.spec.calibration import Calibration
-from localspec.spec.history_drafter import Match
+from localspec.spec.copier import Match
 from localspec.terminal import label
 
 LIMIT_BYTES = 64_000_000

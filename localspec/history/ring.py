@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from localspec.spec.history_drafter import Match
+from localspec.spec.copier import Match
 
 Ids = npt.NDArray[np.uint32]
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 
 from localspec.spec.planning import Outlook
 
-CLASS_STARTS = (1, 2, 3, 4, 5, 7, 10, 17, 32)
-"""Matches are told apart by length: 1, 2, 3, 4, 5-6, 7-9, 10-16, 17-31, 32 and more tokens."""
-CLASS_PRIORS = (0.30, 0.55, 0.63, 0.77, 0.79, 0.84, 0.83, 0.91, 0.94)
-PRIOR_WEIGHT = 24.0
 DECAY = 0.98
 """What was seen counts for this much less with each new observation (about the last fifty)."""
 
 PROMISE_WEIGHT = 12.0
 PROMISE_DECAY = 0.9
 """Copied tokens that were expected and that were right, of the last ten copies or so."""
-
-MIN_SURVIVAL = 0.03
-"""Copies are not drawn out further than this chance of being right to the end."""
 
 SURE = 0.8
 """A drafted token to which the draft model gives at least this probability is called sure."""
@@ -52,46 +44,21 @@ FORGET_AFTER = 256
 
 
 class CopyAcceptance:
-    """For a drafter that copies (lookup, history): the chance of a token by length of match.
-
-    It learns from every committed token, drafted or not, because looking back is free.
-    """
+    """For a drafter that copies: how far the chances that it tells itself can be trusted here.
+    Copies are chosen where a model is unsure, and there they are less often right, too."""
 
     def __init__(self) -> None:
-        self._right = [0.0] * len(CLASS_STARTS)
-        self._seen = [0.0] * len(CLASS_STARTS)
         self._promised, self._delivered = PROMISE_WEIGHT, PROMISE_WEIGHT
 
-    def observe(self, evidence: int, hit: bool) -> None:
-        """With a match of this length the next token would have been right or wrong."""
-        at = _class_of(evidence)
-        self._right[at] = self._right[at] * DECAY + hit
-        self._seen[at] = self._seen[at] * DECAY + 1
-
-    def of(self, evidence: int) -> float:
-        """The chance that the next token is right after a match of this length."""
-        at = _class_of(evidence)
-        return (CLASS_PRIORS[at] * PRIOR_WEIGHT + self._right[at]) / (PRIOR_WEIGHT + self._seen[at])
-
-    def survival(self, evidence: int, n: int) -> list[float]:
-        """survival[i]: the chance that the first i + 1 copied tokens are all right; up to ``n``
-        tokens, or until the chance is below ``MIN_SURVIVAL``."""
-        chances: list[float] = []
-        chance = min(1.0, self._delivered / self._promised)
-        while len(chances) < n and chance >= MIN_SURVIVAL:
-            chance *= self.of(evidence + len(chances))
-            chances.append(chance)
-        return chances
+    @property
+    def trust(self) -> float:
+        """Delivered tokens over promised ones, 1 at most."""
+        return min(1.0, self._delivered / self._promised)
 
     def copied(self, promised: float, delivered: int) -> None:
-        """A copy was verified of which so many tokens were expected to be right, and so many were.
-        Copies are chosen where a model is unsure, and there they are less often right, too."""
+        """Of a copy so many tokens were expected to be right, and so many were."""
         self._promised = self._promised * PROMISE_DECAY + promised
         self._delivered = self._delivered * PROMISE_DECAY + delivered
-
-
-def _class_of(evidence: int) -> int:
-    return bisect_right(CLASS_STARTS, evidence) - 1
 
 
 class ModelAcceptance:

@@ -171,13 +171,15 @@ class Learned:
     ``widths``: width -> (cost relative to width 1, measurements). ``drafts``: model drafter ->
     (first, next, few, many: the four of ``DraftCosts``), each as (cost, measurements). ``trust``:
     model drafter -> (accepted, claimed) tokens, weighted. ``prompt_rate``: time per prompt token
-    over one plain decode.
+    over one plain decode. ``copied``: by kind of copied token, how many were right and how many
+    there were (``Calibration.counts`` of lookup).
     """
 
     widths: dict[int, tuple[float, int]] = field(default_factory=dict)
     drafts: dict[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
     trust: dict[str, tuple[float, float]] = field(default_factory=dict)
     prompt_rate: float | None = None
+    copied: tuple[tuple[float, ...], ...] = ()
 
 
 class TargetCosts:

@@ -54,13 +54,13 @@ class Draft:
 class Offer:
     """What a drafter could do at this place, before it has done anything that costs.
 
-    ``evidence``: for lookup-like drafters the length of the match in tokens (0: nothing to
-    propose); for model drafters 1. ``lag``: committed tokens that are not in its cache. For a model
-    that is up to date that is 1 (the last token) or 2 (after a fully accepted draft), which its
-    first draft decode reads anyway; more is a prompt pass to pay for.
+    ``evidence``: of a copying drafter how many tokens before were equal; of a model drafter 1.
+    ``lag``: committed tokens that are not in its cache. For a model that is up to date that is 1
+    (the last token) or 2 (after a fully accepted draft), which its first draft decode reads anyway;
+    more is a prompt pass to pay for.
     ``available``: how many tokens it could propose at most here (a copy may be shorter than asked).
-    ``chances``: from a copying drafter that judges itself, the calibrated chance of each token it
-    would propose, given that those before are right. Without them the evidence is what counts.
+    ``chances``: of a copying drafter, the calibrated chance of each token it would propose, given
+    that those before are right. Tokens beyond these are as likely as the last of them.
     """
 
     drafter: str
@@ -68,16 +68,6 @@ class Offer:
     lag: int = 0
     available: int = 1_000_000
     chances: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Hindsight:
-    """Free learning: at one committed token a drafter with this evidence would have proposed a
-    first token, and it would have been right (``hit``) or not."""
-
-    drafter: str
-    evidence: int
-    hit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +130,8 @@ class Drafter(Protocol):
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
         """Up to ``limit`` tokens. May be empty. ``cancelled`` is asked before each decode."""
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
-        """``tokens`` were emitted. Returns what it would have guessed at each (if that is free)."""
+    def commit(self, tokens: Sequence[int]) -> None:
+        """``tokens`` were emitted."""
 
     def costs(self) -> tuple[float, int, float, int]:
         """Of the last ``propose``: (draft_s, n_draft_decodes, catchup_s, n_catchup)."""
@@ -171,7 +161,7 @@ class Pacer(Protocol):
     def n_to_verify(self, draft: Draft) -> int:
         """How many of the drafted tokens are worth verifying (0 .. len)."""
 
-    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+    def learn(self, measured: Measured) -> None:
         """After each step."""
 
     def baseline_step_s(self) -> float | None:

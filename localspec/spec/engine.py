@@ -326,9 +326,8 @@ class _Answer:
         confidence: float | None,
     ) -> Measured:
         engine = self._engine
-        hindsight = []
         for drafter in engine.drafters:
-            hindsight += drafter.commit(step.tokens)
+            drafter.commit(step.tokens)
         costs = (step.draft_s, 0, 0.0, 0)
         for drafter in engine.drafters:
             if drafter.name == step.drafter:
@@ -351,7 +350,7 @@ class _Answer:
             n_context=n_before,
             confidence=confidence,
         )
-        engine.pacer.learn(measured, hindsight)
+        engine.pacer.learn(measured)
         self._stats.compare(step, engine.pacer.baseline_step_s())
         return measured
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from localspec.errors import DecodeError
-from localspec.spec.drafter import Dist, Draft, Hindsight, More, Offer, Row, Sampler
+from localspec.spec.drafter import Dist, Draft, More, Offer, Row, Sampler
 from localspec.spec.race import Race
 
 NextRow = Callable[[Sequence[int]], Row]
@@ -148,9 +148,8 @@ class FakeDrafter:
         tokens = list(self._guess(self.tokens))[:limit]
         return Draft(tokens, [1.0] * len(tokens))
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+    def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
-        return []
 
     def costs(self) -> tuple[float, int, float, int]:
         return 0.0, 1, 0.0, 0

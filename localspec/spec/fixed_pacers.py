@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.spec.costs import Baseline
-from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
+from localspec.spec.drafter import Choice, Draft, Measured, Offer
 from localspec.spec.events import PLAIN
 
 N_BASELINE_FIRST = 3
@@ -43,7 +43,7 @@ class PlainPacer:
         """0: nothing is to be verified."""
         return 0
 
-    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+    def learn(self, measured: Measured) -> None:
         """Times the step."""
         self._baseline.add(measured.verify_s)
 
@@ -95,7 +95,7 @@ class FixedPacer:
         """All of them."""
         return len(draft.tokens)
 
-    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+    def learn(self, measured: Measured) -> None:
         """Times plain steps."""
         self._n_steps += 1
         if measured.width == 1:

@@ -23,6 +23,12 @@ SURE_STEPS = 2
 """Tokens in a row that must be equal before an edit is believed."""
 
 
+def moved(place: int, n: int) -> int:
+    """The place ``n`` tokens after ``place``: an index may count places below 0, too, away from 0
+    like the others."""
+    return place + n if place > 0 else place - n
+
+
 class Edits:
     """What is said now where an earlier text said something else; the newest wins."""
 
@@ -90,6 +96,11 @@ class Walk:
         if self._lost:
             return len(self._said) > PATIENCE
         return self.at >= len(self.text) and not self._rest
+
+    @property
+    def left(self) -> int:
+        """How many tokens are still to come, if nothing is edited on the way."""
+        return len(self._rest) + len(self.text) - self.at
 
     def ahead(self, limit: int) -> list[Said]:
         """The next tokens; fewer where the earlier text ends."""

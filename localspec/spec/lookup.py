@@ -5,14 +5,16 @@ token is O(1) at any context length, and a search looks at a bounded number of p
 kept for grams of ``GRAM`` tokens and, where those find nothing, of one token.
 """
 
-# ruff: noqa: ARG002 - copying needs no sampler, costs nothing to go on with or to stop
+# ruff: noqa: ARG002 - copying needs no sampler
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
 
-from localspec.spec.drafter import Draft, Hindsight, More, Offer, Sampler
+from localspec.spec.calibration import IN_TEXT, Calibration
+from localspec.spec.copier import Copier, Guess, Match
+from localspec.spec.drafter import MAX_WIDTH, Sampler
+from localspec.spec.following import Walk
 
 GRAM = 3
 MAX_CANDIDATES = 8
@@ -64,22 +66,17 @@ class Index:
         else:
             self._newest[gram] = position
 
-    def find(self) -> tuple[int, int]:
-        """The best earlier place that looks like the end of the text.
-
-        Returns (length of the match, position of the token that followed it); (0, -1) for none.
-        The longest of the newest ``MAX_CANDIDATES`` wins, the newest among equals.
+    def find(self) -> Match | None:
+        """The earlier places that look like the end of the text: the longest matches among the
+        newest ``MAX_CANDIDATES``. ``Match.places`` are 1 + the position of the token that followed.
         """
-        best, place = self._longest(self._older_gram, GRAM)
-        if not best:
-            best, place = self._longest(self._older_one, 1)
-        return (best, place + 1) if best else (0, _NONE)
+        return self._longest(self._older_gram, GRAM) or self._longest(self._older_one, 1)
 
-    def _longest(self, older: list[int], known: int) -> tuple[int, int]:
-        """The longest match along one chain, whose members agree in ``known`` tokens at least."""
+    def _longest(self, older: list[int], known: int) -> Match | None:
+        """The longest matches along one chain, whose members agree in ``known`` tokens at least."""
         tokens = self.tokens
         last = len(tokens) - 1
-        best, place = 0, _NONE
+        best, places = 0, list[int]()
         position = older[last] if tokens else _NONE
         for _ in range(MAX_CANDIDATES):
             if position == _NONE:
@@ -89,35 +86,26 @@ class Index:
             while length < limit and tokens[position - length] == tokens[last - length]:
                 length += 1
             if length > best:
-                best, place = length, position
-                if best == MAX_MATCH:
-                    break
+                best, places = length, [position + 2]
+            elif length == best:
+                places.append(position + 2)
             position = older[position]
-        return best, place
-
-    def copy(self, place: int, n: int) -> list[int]:
-        """``n`` tokens from ``place`` on; past the end of the text it runs into its own copy."""
-        tokens = self.tokens
-        copied = tokens[place : place + n]
-        period = len(tokens) - place
-        while len(copied) < n:
-            copied.append(copied[len(copied) - period])
-        return copied
+        if not best:
+            return None
+        token = tokens[places[0] - 1]
+        n_agreeing = sum(tokens[place - 1] == token for place in places)
+        return Match(best, token, len(places), n_agreeing, tuple(places))
 
 
-class Lookup:
-    """The lookup drafter: copies what followed the longest recent match of the text's end.
-
-    Its drafts are point masses. It needs no model and no memory besides the index, and learns
-    nothing: which lengths of match can be trusted is the pacer's business.
-    """
+class Lookup(Copier):
+    """The lookup drafter: copies from earlier in the same text."""
 
     name = "lookup"
+    n_chances = 16  # it is asked in every step, and what it copies from is near
 
-    def __init__(self) -> None:
+    def __init__(self, calibration: Calibration | None = None) -> None:
         self._index = Index()
-        self._found: tuple[int, int] | None = None
-        self._spent_s = 0.0
+        super().__init__(calibration or Calibration(IN_TEXT))
 
     def begin(self, tokens: Sequence[int], sampler: Sampler | None = None) -> None:
         """An answer starts after ``tokens``. Only what is not a common prefix is indexed anew."""
@@ -127,46 +115,31 @@ class Lookup:
             index.pop()
         for token in tokens[kept:]:
             index.push(token)
-        self._found = None
+        self._restart()
 
-    def offer(self) -> Offer | None:
-        """The length of the match as evidence; None when nothing matches."""
-        length, _ = self._search()
-        return Offer(self.name, length) if length else None
+    def _find(self, hint: int) -> Match | None:
+        return self._index.find()
 
-    def propose(
-        self,
-        limit: int,
-        more: More,
-        cancelled: Callable[[], bool],
-    ) -> Draft:
-        """``limit`` copied tokens; none when nothing matches."""
-        started = perf_counter()
-        length, place = self._search()
-        copied = self._index.copy(place, limit) if length and limit > 0 else []
-        self._spent_s = perf_counter() - started
-        return Draft(copied, [1.0] * len(copied))
+    def _around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
+        at = place - 1
+        start = max(0, at - n_before)
+        return self._index.tokens[start : at + n_after], at - start
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
-        """Append ``tokens``; returns at which of them a copy would have begun, and how well."""
-        index = self._index
-        seen: list[Hindsight] = []
-        for token in tokens:
-            length, place = self._search()
-            if length:
-                seen.append(Hindsight(self.name, length, index.tokens[place] == token))
-            index.push(token)
-            self._found = None
-        return seen
+    def _append(self, token: int) -> None:
+        self._index.push(token)
 
-    def costs(self) -> tuple[float, int, float, int]:
-        """(seconds, 0 decodes, 0.0, 0): there is no model to run or to catch up."""
-        return self._spent_s, 0, 0.0, 0
+    def _saying(self, best: Guess, limit: int) -> list[int]:
+        """Past the end of the text a copy runs into itself."""
+        said = super()._saying(best, limit)
+        tokens = self._index.tokens
+        at = best.start - 1 + len(best.walk.text)
+        while len(said) < limit:
+            said.append(tokens[at] if at < len(tokens) else said[at - len(tokens)])
+            at += 1
+        return said
 
-    def _search(self) -> tuple[int, int]:
-        if self._found is None:
-            self._found = self._index.find()
-        return self._found
+    def _n_left(self, walk: Walk) -> int:
+        return MAX_WIDTH
 
 
 def _common_prefix(held: Sequence[int], wanted: Sequence[int]) -> int:

@@ -12,7 +12,6 @@ from localspec.errors import DecodeError
 from localspec.spec.drafter import (
     Decoder,
     Draft,
-    Hindsight,
     Interrupted,
     More,
     Offer,
@@ -85,7 +84,7 @@ class ModelDrafter:
         self._n_failures = 0
         self._n_valid = _common_prefix(self._decoder.tokens, self._tokens)
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+    def commit(self, tokens: Sequence[int]) -> None:
         sampler = self._sampler
         assert sampler is not None, "begin() comes first"
         for token in tokens:
@@ -95,7 +94,6 @@ class ModelDrafter:
         end = min(len(cached), len(self._tokens))
         while self._n_valid < end and cached[self._n_valid] == self._tokens[self._n_valid]:
             self._n_valid += 1
-        return []
 
     def offer(self) -> Offer | None:
         if self._n_failures >= MAX_FAILURES:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.errors import DecodeError
-from localspec.spec.drafter import Draft, Hindsight, More, Offer, Row, Sampler
+from localspec.spec.drafter import Draft, More, Offer, Row, Sampler
 from localspec.spec.guess import begun, guess
 
 MERGED = 16
@@ -85,7 +85,7 @@ class MtpDrafter:
         self._sampler = sampler
         self._n_failures = 0
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+    def commit(self, tokens: Sequence[int]) -> None:
         sampler = self._sampler
         assert sampler is not None, "begin() comes first"
         for token in tokens:
@@ -93,7 +93,6 @@ class MtpDrafter:
         if tokens:
             self._n_tokens += len(tokens)
             self._last = tokens[-1]
-        return []
 
     def offer(self) -> Offer | None:
         heads = self._heads

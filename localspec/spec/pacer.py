@@ -26,9 +26,9 @@ from localspec.spec.costs import (
     Learned,
     TargetCosts,
 )
-from localspec.spec.drafter import Choice, Draft, Hindsight, Measured, Offer
+from localspec.spec.drafter import Choice, Draft, Measured, Offer
 from localspec.spec.events import PLAIN
-from localspec.spec.planning import CALIBRATED_PREMIUM, COPY_PREMIUM, Drafted, Plan, plan_copy
+from localspec.spec.planning import Drafted, Plan, plan_copy
 
 PRICE_TOKENS = 64
 """The price of a token is an average over about so many."""
@@ -56,6 +56,8 @@ STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
 so that very short answers risk little, and a part that grows with the answer. What is as cheap as a
 decode may be done at once."""
+MIN_SURVIVAL = 0.03
+"""Copies are not planned beyond this chance of being right to the end."""
 PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
@@ -75,7 +77,7 @@ class AutoPacer:
 
     ``model_costs``: the drafters that run a model, with a first guess of what one of their decodes
     costs in target decodes (the ratio of file sizes will do); all other drafters are taken to copy
-    text at no cost, with the length of the match as evidence. ``allowed``: drafters that may be
+    text at no cost, and to tell the chances themselves. ``allowed``: drafters that may be
     used (None: all). ``draft_max``: the longest draft allowed (None: the pacer's own limits).
     """
 
@@ -107,6 +109,7 @@ class AutoPacer:
         self._prefill: tuple[int, float] | None = (n_prefilled, prefill_s)
         self._target.guess_scale(n_prefilled, prefill_s)
         self._copies: dict[str, CopyAcceptance] = {}
+        self._offered: list[float] = []
         for model in self._models.values():
             model.begin(temperature)
         self._sampled = temperature > 0
@@ -141,6 +144,8 @@ class AutoPacer:
         if self._breaker.is_open(self._n_tokens):
             return Choice(PLAIN, 0, "paused, because drafting lost time lately")
         choice, gain = self._weigh(usable, room, left)
+        offer = next((o for o in usable if o.drafter == choice.drafter), None)
+        self._offered = [] if offer is None else self._survival(offer, choice.n)
         if gain < BASELINE_CHEAP and 2 * self._tokens_since_plain >= wait:
             return Choice(PLAIN, 0, "measuring plain speed where it costs least")
         if choice.drafter in self._models:
@@ -173,7 +178,7 @@ class AutoPacer:
             self._drafted.add(model.chance(confidence))
         return min(self._drafted.n_best, len(draft.tokens))
 
-    def learn(self, measured: Measured, hindsight: Sequence[Hindsight]) -> None:
+    def learn(self, measured: Measured) -> None:
         """Costs from the times, chances from what was accepted and what would have been."""
         scale = self._learn_target(measured)
         name, n_emitted = measured.drafter, measured.n_emitted
@@ -187,12 +192,8 @@ class AutoPacer:
             invested = catchup
             self._earned[name] += n_emitted - cost - invested
         elif measured.n_verified:
-            copies = self._copy(name)
-            expected = copies.survival(measured.evidence, measured.n_verified)
-            copies.copied(sum(expected), measured.n_accepted)
-        for seen in hindsight:
-            if seen.drafter not in self._models:
-                self._copy(seen.drafter).observe(seen.evidence, seen.hit)
+            promised = sum(self._offered[: measured.n_verified])
+            self._copy(name).copied(promised, measured.n_accepted)
         for other, model in self._models.items():
             if measured.confidence is not None:
                 model.target_was(measured.confidence)
@@ -245,9 +246,6 @@ class AutoPacer:
     def _price(self) -> float:
         """What a token is worth, in plain decodes."""
         return self._rate + PRICE_FLOOR * (1 - self._rate)
-
-    def _copy(self, name: str) -> CopyAcceptance:
-        return self._copies.setdefault(name, CopyAcceptance())
 
     def _weigh(self, offers: Sequence[Offer], room: int, left: int) -> tuple[Choice, float]:
         best = Choice(PLAIN, 0, "no draft is expected to pay here")
@@ -305,16 +303,20 @@ class AutoPacer:
         return tokens * self._price > max(1.0, self._target.prompt_rate * WIDE)
 
     def _plan_copy(self, offer: Offer, limit: int, lag_cost: float) -> Plan:
-        premium = CALIBRATED_PREMIUM if offer.chances else COPY_PREMIUM
-        survival = self._survival(offer, limit)
-        return plan_copy(survival, self._target, self._price, premium, lag_cost)
+        return plan_copy(self._survival(offer, limit), self._target, self._price, lag_cost)
 
     def _survival(self, offer: Offer, limit: int) -> list[float]:
-        """The chance that a copy is right up to each of its tokens: what its drafter says itself,
-        or what was learned of matches so long."""
-        if offer.chances:
-            return list(accumulate(offer.chances[:limit], operator.mul))
-        return self._copy(offer.drafter).survival(offer.evidence, limit)
+        """The chance that a copy is right up to each of its tokens."""
+        if not offer.chances:
+            return []
+        first = offer.chances[0] * self._copy(offer.drafter).trust
+        found = list(accumulate((first, *offer.chances[1:limit]), operator.mul))
+        while len(found) < limit and found[-1] >= MIN_SURVIVAL:
+            found.append(found[-1] * offer.chances[-1])
+        return found
+
+    def _copy(self, name: str) -> CopyAcceptance:
+        return self._copies.setdefault(name, CopyAcceptance())
 
     def _plan_model(self, name: str, limit: int, text_sure: float) -> Plan:
         costs = self._drafts[name]

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 COPY_PREMIUM = 0.25
 """Share of its extra cost that a copy must earn on top: its promises are less sure."""
 
-CALIBRATED_PREMIUM = 0.15
-"""The same for a copy that comes with calibrated chances."""
-
 LOOKAHEAD = 16
 """How many drafted tokens are planned ahead; further ones would not change the next decision."""
 
@@ -36,20 +33,17 @@ def plan_copy(
     survival: Sequence[float],
     cost: Cost,
     price: float,
-    premium: float = COPY_PREMIUM,
     lag_cost: float = 0.0,
 ) -> Plan:
-    """The best length of a copy whose first i + 1 tokens are right with chance survival[i].
-
-    ``premium``: the share of its extra cost that it must earn on top. ``n`` is 0 when no length
-    beats plain decoding.
+    """The best length of a copy whose first i + 1 tokens are right with chance survival[i]; 0 when
+    no length beats plain decoding.
     """
     best = Plan(0, price - 1)
     tokens = 1.0
     for n, chance in enumerate(survival, start=1):
         tokens += chance
         paid = cost(n + 1)
-        value = (price - lag_cost) * tokens - paid - premium * max(0.0, paid - 1)
+        value = (price - lag_cost) * tokens - paid - COPY_PREMIUM * max(0.0, paid - 1)
         if value > best.value:
             best = Plan(n, value, tokens, paid)
     return best

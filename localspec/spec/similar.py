@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Protocol
 
-from localspec.spec.following import Edits
+from localspec.spec.following import Edits, moved
 
 N_COMPARED = 384
 """How many tokens before an answer are compared."""
@@ -30,12 +30,6 @@ class Texts(Protocol):
 
     def around(self, place: int, n_before: int, n_after: int) -> tuple[list[int], int]:
         """The text around ``place``, and where in it that is."""
-
-
-def moved(place: int, n: int) -> int:
-    """The place ``n`` tokens after ``place``: an index may count places below 0, too, away from 0
-    like the others."""
-    return place + n if place > 0 else place - n
 
 
 def most_similar(texts: Texts, prompt: Sequence[int], edits: Edits) -> tuple[int, float]:

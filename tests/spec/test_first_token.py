@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from localspec.spec.costs import Learned
-from localspec.spec.drafter import Draft, Drafter, Hindsight, More, Offer, Pacer, Sampler
+from localspec.spec.drafter import Draft, Drafter, More, Offer, Pacer, Sampler
 from localspec.spec.engine import Engine, Request
 from localspec.spec.events import Step
 from localspec.spec.fakes import FakeDecoder, FakeSampler, FakeVocabulary, says
@@ -47,7 +47,7 @@ class Watched:
         self._log.append(f"propose {self.name}")
         return self._inner.propose(limit, more, cancelled)
 
-    def commit(self, tokens: Sequence[int]) -> list[Hindsight]:
+    def commit(self, tokens: Sequence[int]) -> None:
         return self._inner.commit(tokens)
 
     def costs(self) -> tuple[float, int, float, int]:

@@ -106,18 +106,18 @@ def tiles(width: int) -> float:
     return 7.0 if width == 16 else min(1 + 0.75 * (width - 1), 12.0)
 
 
-def copies(match: int) -> Machine:
-    again = Machine(auto(), cost=tiles, match=(match, 0.99), n_prompt=N_PROMPT)
+def copies(match: int, chance: float) -> Machine:
+    again = Machine(auto(), cost=tiles, match=(match, chance), n_prompt=N_PROMPT)
     return again.run(600)
 
 
 def test_a_full_tile_is_tried_once_on_a_long_match_though_half_of_one_is_dear() -> None:
-    widths = [width for _, _, width in copies(40).used]
+    widths = [width for _, _, width in copies(40, 0.99).used]
     assert widths.count(16) > 10
 
 
 def test_on_a_short_match_it_is_not() -> None:
-    assert all(width < 16 for _, _, width in copies(8).used)
+    assert all(width < 16 for _, _, width in copies(8, 0.6).used)
 
 
 # -- what a draft decode costs

@@ -40,11 +40,6 @@ RESEARCHED: dict[str, tuple[float, float, float | None]] = {
     "proportional": (1.00, 1.00, None),
 }
 
-# Where the pacer is still short of it: the share of the figure that holds.
-SHORT_KNOWN = {"cpu-q4": 0.995, "laptop": 0.985}
-SHORT_COLD = {"cpu-q4": 0.985, "laptop": 0.985, "gpu": 0.995, "dear-draft": 0.97}
-SHORT_SAMPLED = {"gpu": 0.985, "laptop": 0.985}
-
 
 @cache
 def known(curve: Curve, seed: int) -> Learned:
@@ -70,13 +65,13 @@ def mean(found: Sequence[tuple[Trace, float]]) -> float:
 
 @pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_the_floor_holds_where_costs_are_known(curve: Curve) -> None:
-    floor = RESEARCHED[curve.name][1] * SHORT_KNOWN.get(curve.name, 1.0)
+    floor = RESEARCHED[curve.name][1]
     assert mean(speeds(curve, "g", False)) >= floor - ROUNDING
 
 
 @pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_what_holds_from_a_cold_start(curve: Curve) -> None:
-    floor = RESEARCHED[curve.name][0] * SHORT_COLD.get(curve.name, 1.0)
+    floor = RESEARCHED[curve.name][0]
     assert mean(speeds(curve, "g", True)) >= floor - ROUNDING
 
 
@@ -84,11 +79,11 @@ def test_what_holds_from_a_cold_start(curve: Curve) -> None:
 def test_what_holds_for_sampled_text(curve: Curve) -> None:
     floor = RESEARCHED[curve.name][2]
     assert floor is not None
-    assert mean(speeds(curve, "r", False)) >= floor * SHORT_SAMPLED.get(curve.name, 1.0) - ROUNDING
+    assert mean(speeds(curve, "r", False)) >= floor - ROUNDING
 
 
 def test_long_greedy_answers_are_never_slower() -> None:
-    """At the line: with these two seeds 98.1 in 100 reach 0.98, with three 97.6, with six 98.0."""
+    """At the line: with these two seeds 98.1 in 100 reach 0.98."""
     long = [
         speed
         for curve in curves.MACHINES
@@ -96,21 +91,23 @@ def test_long_greedy_answers_are_never_slower() -> None:
         for trace, speed in speeds(curve, "g", cold, SEEDS[:2])
         if len(trace.out) >= 80
     ]
-    assert min(long) >= 0.96
+    assert min(long) >= 0.95
     assert sum(speed >= 0.98 for speed in long) >= 0.98 * len(long)
 
 
-def test_no_answer_loses_much() -> None:
-    """Short and sampled answers too; the aim is 0.95 for each, this is where it stands. Those under
-    it are short sampled answers where a row is dear and drawn drafts must be verified whole."""
-    every = [
-        speed
-        for curve in curves.MACHINES
-        for mode in "gr"
-        for _, speed in speeds(curve, mode, False)
-    ]
-    assert min(every) >= 0.85
-    assert sum(speed >= 0.95 for speed in every) >= 0.98 * len(every)
+def test_no_greedy_answer_loses_much() -> None:
+    """Short ones too, where costs are known."""
+    every = [s for curve in curves.MACHINES for _, s in speeds(curve, "g", False)]
+    assert min(every) >= 0.95
+    assert sum(speed >= 0.97 for speed in every) >= 0.98 * len(every)
+
+
+def test_few_sampled_answers_lose_much() -> None:
+    """The aim is 0.95 for each, this is where it stands. Those under it are short answers where a
+    row is dear, drawn drafts must be verified whole, and a prompt is read that does not pay."""
+    every = [s for curve in curves.MACHINES for _, s in speeds(curve, "r", False)]
+    assert min(every) >= 0.83
+    assert sum(speed >= 0.95 for speed in every) >= 0.94 * len(every)
 
 
 @pytest.mark.parametrize("curve", curves.MACHINES, ids=lambda curve: curve.name)
@@ -143,7 +140,7 @@ def test_a_fixed_setting_costs_the_same_by_both_ways_of_counting() -> None:
     """The quick walk through a trace against the simulated engine with a fixed draft length."""
 
     class Three(PlusMinusOne):
-        def learn(self, measured: object, hindsight: object) -> None:
+        def learn(self, measured: object) -> None:
             self._n = 3
 
     for trace in TRACES[:16]:
