@@ -119,6 +119,8 @@ def _read(content: Any, setup: Setup) -> Learned:
             for name, (accepted, claimed) in content["trust"].items()
         },
         prompt_rate=None if rate is None else _number(rate),
+        # Files of the first versions know nothing of it.
+        copied=tuple(tuple(map(_number, counts)) for counts in content.get("copied", ())),
     )
 
 

@@ -132,6 +132,7 @@ def as_learned(
             for name, cost in drafts.items()
         },
         trust=dict(before.trust) if before is not None else {},
+        copied=before.copied if before is not None else (),
         prompt_rate=None if target.prompt_s is None else min(1.0, target.prompt_s / one),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ LEARNED = Learned(
     drafts={"draft": ((0.2, 5), (0.19, 5), (0.1, 2), (0.05, 1))},
     trust={"draft": (30.5, 31.25)},
     prompt_rate=0.2,
+    copied=((1.0, 0.5), (2.0, 3.0)),
 )
 
 
@@ -35,6 +37,14 @@ def test_comes_back_as_it_was() -> None:
     assert load(SETUP) is None
     assert save(SETUP, LEARNED)
     assert load(SETUP) == LEARNED
+
+
+def test_a_file_from_before_copies_were_counted_is_read() -> None:
+    save(SETUP, LEARNED)
+    content = json.loads(learned_file(SETUP).read_text("utf-8"))
+    del content["copied"]
+    learned_file(SETUP).write_text(json.dumps(content), "utf-8")
+    assert load(SETUP) == replace(LEARNED, copied=())
 
 
 def test_every_part_of_the_setup_matters() -> None:
@@ -54,6 +64,9 @@ def test_every_part_of_the_setup_matters() -> None:
         {"version": 0},
         {"version": None},
         {"widths": {"4": [float("nan"), 1]}},
+        {"copied": [[float("inf")], [1.0]]},
+        {"copied": [["1"], [1.0]]},
+        {"copied": 7},
         {"widths": {"4": [-1.0, 1]}},
         {"widths": {"4": [1.0, True]}},
         {"widths": {"4": [1e300, 1]}},

@@ -96,6 +96,20 @@ def test_an_answer_adds_to_it_and_closing_keeps_it(start: Start) -> None:
     assert again.prompt_rate == pytest.approx(known.prompt_rate)
 
 
+def test_how_well_copies_did_is_kept_too(start: Start) -> None:
+    session = start()
+    teach(session)
+    answer(session)  # a tiny random model repeats itself
+    known = session.learned_costs()
+    assert known is not None
+    right, seen = known.copied
+    assert sum(seen) > 20
+    session.close()
+    again = start()
+    kept = again._lookup.calibration.counts()
+    assert kept == (pytest.approx(right), pytest.approx(seen))
+
+
 def test_closing_writes_nothing_when_nothing_is_new(start: Start) -> None:
     session = start()
     session.close()
