@@ -60,7 +60,7 @@ class Copier:
 
     Its drafts are point masses; ``confidence`` is the calibrated chance of each token given the
     ones before, which ``Offer.chances`` tells the pacer beforehand. ``Offer.evidence`` is how many
-    tokens before were equal. The three methods at the end say where the earlier text is.
+    tokens before were equal. The methods at the end say where the earlier text is.
     """
 
     name = ""
