@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import test_cli_run
 
+from bench import versus
 from localspec import opening
 from localspec.__main__ import main
 from localspec.cli import COMMANDS, cli
@@ -19,6 +20,7 @@ from localspec.cli import COMMANDS, cli
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+BENCH = re.compile(r"`python -m bench\.versus ([^`]+)`")
 SETUP = [BLOCKS[0].strip(), BLOCKS[1].strip()]
 USES = [line for block in BLOCKS[2:] for line in block.splitlines() if "localspec" in line]
 
@@ -78,8 +80,16 @@ def test_options_named_in_the_text_exist() -> None:
         commands = [command, *getattr(command, "commands", {}).values()]
         for parameter in (p for c in commands for p in c.params):
             known |= {*parameter.opts, *parameter.secondary_opts}
-    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)):
+    for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", BENCH.sub("", README))):
         assert option in known, option
+
+
+def test_the_command_of_the_table_is_one_that_the_bench_understands() -> None:
+    commands = BENCH.findall(README)
+    assert commands
+    for command in commands:
+        options = versus._options(shlex.split(command))
+        assert (options.model, options.draft) == ("FILE", "FILE")
 
 
 def test_the_build_commands_name_the_version_that_is_installed() -> None:
