@@ -1,7 +1,7 @@
 """Several answers at once, some tokens of each by turns, so that a noisy machine slows all alike.
 
-Two answers one after the other differ by up to 10 % on a shared machine though both are plain; a
-second apart they do not. Everyone counts only the time of its own turns.
+Two plain answers one after the other differ by up to 10 % on a shared machine; by turns it was up
+to 4 %. Everyone counts only the time of its own turns.
 """
 
 from __future__ import annotations
