@@ -70,13 +70,13 @@ def server(program: Path, peer: Peer, extra: Sequence[str]) -> Iterator[Contende
     ]  # fmt: skip
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        handle = psutil.Process(process.pid)
         try:
             _wait_for(process, port, log)
-            handle = psutil.Process(process.pid)
             yield lambda task: _ask_server(handle, port, task)
         finally:
             with suppress(psutil.NoSuchProcess):
-                psutil.Process(process.pid).resume()  # a stopped one would not hear that it ends
+                handle.resume()  # a stopped one would not hear that it ends
             process.terminate()
             try:
                 process.wait(20)

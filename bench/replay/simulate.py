@@ -106,9 +106,11 @@ class RecordedCopies:
 
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:  # noqa: ARG002
         """``limit`` copied tokens; what is wrong of them is certainly wrong."""
-        right = min(limit, self._trace.copies[self._at][1])
+        offer, n_right = self._trace.copies[self._at]
+        chances = offer.chances if offer is not None else ()
+        right = min(limit, n_right)
         tokens = self._trace.out[self._at : self._at + right] + [UNKNOWN] * (limit - right)
-        return Draft(tokens, [1.0] * limit)
+        return Draft(tokens, [*chances[:limit], *chances[-1:] * (limit - len(chances))])
 
     def commit(self, n_tokens: int) -> None:
         """``n_tokens`` more are there."""

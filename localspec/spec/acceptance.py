@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 from localspec.spec.planning import Outlook
 
 DECAY = 0.98
 """What was seen counts for this much less with each new observation (about the last fifty)."""
 
+MIN_SURVIVAL = 0.03
+"""Copies are not planned beyond this chance of being right to the end."""
 PROMISE_WEIGHT = 12.0
 PROMISE_DECAY = 0.9
 """Copied tokens that were expected and that were right, of the last ten copies or so."""
@@ -50,10 +55,16 @@ class CopyAcceptance:
     def __init__(self) -> None:
         self._promised, self._delivered = PROMISE_WEIGHT, PROMISE_WEIGHT
 
-    @property
-    def trust(self) -> float:
-        """Delivered tokens over promised ones, 1 at most."""
-        return min(1.0, self._delivered / self._promised)
+    def survival(self, chances: Sequence[float], n: int) -> list[float]:
+        """survival[i]: the chance that the first i + 1 of ``n`` tokens are all right. Tokens beyond
+        ``chances`` are as likely as the last of these, until it is below ``MIN_SURVIVAL``."""
+        if not chances:
+            return []
+        first = chances[0] * min(1.0, self._delivered / self._promised)
+        found = list(accumulate((first, *chances[1:n]), mul))
+        while len(found) < n and found[-1] >= MIN_SURVIVAL:
+            found.append(found[-1] * chances[-1])
+        return found
 
     def copied(self, promised: float, delivered: int) -> None:
         """Of a copy so many tokens were expected to be right, and so many were."""

@@ -11,7 +11,6 @@ guess goes on behind a word that was changed, and with that word changed whereve
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 from time import perf_counter
 from typing import NamedTuple
 
@@ -90,11 +89,9 @@ class Copier:
         tokens, chances = self._look_ahead()
         if not tokens or chances[0] < MIN_CHANCE:
             return None
-        walk = self._look()[0].walk
-        available = len(tokens)
-        if available == self.n_chances:
-            available = min(MAX_WIDTH - 1, max(available, self._n_left(walk)))
-        return Offer(self.name, walk.run, available=available, chances=chances)
+        available = len(tokens) if len(tokens) < self.n_chances else MAX_WIDTH - 1
+        run = self._look()[0].walk.run
+        return Offer(self.name, run, available=available, chances=chances)
 
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
         """Up to ``limit`` tokens; fewer where the text ends or it gets too unlikely."""
@@ -103,7 +100,7 @@ class Copier:
         tokens, chances = self._look_ahead()
         draft = Draft(tokens[:limit], list(chances[:limit]))
         if limit > self.n_chances == len(tokens):
-            draft.tokens = self._saying(self._look()[0], limit)
+            draft.tokens = [said.token for said in self._saying(self._look()[0], limit)]
             draft.confidence += chances[-1:] * (len(draft.tokens) - self.n_chances)
         self._spent_s = perf_counter() - started
         return draft
@@ -201,11 +198,7 @@ class Copier:
         tokens: list[int] = []
         chances: list[float] = []
         survival, rate, cell, run = 1.0, self._rate, best.cell, best.walk.run
-        said = list(islice(best.walk.saying(), self.n_chances))
-        if len(said) < self.n_chances:
-            more = self._saying(best, self.n_chances)[len(said) :]
-            said += [Said(token, False) for token in more]
-        for i, (token, edited) in enumerate(said):
+        for i, (token, edited) in enumerate(self._saying(best, self.n_chances)):
             if i:
                 if others:
                     agreeing = [text for text in others if i < len(text) and text[i] == token]
@@ -236,10 +229,6 @@ class Copier:
         """The text is one token longer."""
         raise NotImplementedError
 
-    def _saying(self, best: Guess, limit: int) -> list[int]:
+    def _saying(self, best: Guess, limit: int) -> list[Said]:
         """The next tokens, ``limit`` at most."""
-        return [said.token for said in best.walk.ahead(limit)]
-
-    def _n_left(self, walk: Walk) -> int:
-        """How many tokens that can be, about."""
-        return walk.left
+        return best.walk.ahead(limit)

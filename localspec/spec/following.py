@@ -97,11 +97,6 @@ class Walk:
             return len(self._said) > PATIENCE
         return self.at >= len(self.text) and not self._rest
 
-    @property
-    def left(self) -> int:
-        """How many tokens are still to come, if nothing is edited on the way."""
-        return len(self._rest) + len(self.text) - self.at
-
     def ahead(self, limit: int) -> list[Said]:
         """The next tokens; fewer where the earlier text ends."""
         return list(islice(self.saying(), max(0, limit)))

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from localspec.spec.calibration import IN_TEXT, Calibration
 from localspec.spec.copier import Copier, Guess, Match
-from localspec.spec.drafter import MAX_WIDTH, Sampler
-from localspec.spec.following import Walk
+from localspec.spec.drafter import Sampler
+from localspec.spec.following import Said
 
 GRAM = 3
 MAX_CANDIDATES = 8
@@ -128,18 +128,16 @@ class Lookup(Copier):
     def _append(self, token: int) -> None:
         self._index.push(token)
 
-    def _saying(self, best: Guess, limit: int) -> list[int]:
+    def _saying(self, best: Guess, limit: int) -> list[Said]:
         """Past the end of the text a copy runs into itself."""
         said = super()._saying(best, limit)
         tokens = self._index.tokens
         at = best.start - 1 + len(best.walk.text)
         while len(said) < limit:
-            said.append(tokens[at] if at < len(tokens) else said[at - len(tokens)])
+            token = tokens[at] if at < len(tokens) else said[at - len(tokens)].token
+            said.append(Said(token, False))
             at += 1
         return said
-
-    def _n_left(self, walk: Walk) -> int:
-        return MAX_WIDTH
 
 
 def _common_prefix(held: Sequence[int], wanted: Sequence[int]) -> int:

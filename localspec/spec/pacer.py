@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from localspec.spec.acceptance import (
     CAUTIOUS_SURE,
@@ -56,8 +54,6 @@ STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
 so that very short answers risk little, and a part that grows with the answer. What is as cheap as a
 decode may be done at once."""
-MIN_SURVIVAL = 0.03
-"""Copies are not planned beyond this chance of being right to the end."""
 PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
@@ -77,8 +73,8 @@ class AutoPacer:
 
     ``model_costs``: the drafters that run a model, with a first guess of what one of their decodes
     costs in target decodes (the ratio of file sizes will do); all other drafters are taken to copy
-    text at no cost, and to tell the chances themselves. ``allowed``: drafters that may be
-    used (None: all). ``draft_max``: the longest draft allowed (None: the pacer's own limits).
+    text at no cost, and to tell the chances themselves. ``allowed``: drafters that may be used
+    (None: all). ``draft_max``: the longest draft allowed (None: the pacer's own limits).
     """
 
     def __init__(
@@ -109,7 +105,6 @@ class AutoPacer:
         self._prefill: tuple[int, float] | None = (n_prefilled, prefill_s)
         self._target.guess_scale(n_prefilled, prefill_s)
         self._copies: dict[str, CopyAcceptance] = {}
-        self._offered: list[float] = []
         for model in self._models.values():
             model.begin(temperature)
         self._sampled = temperature > 0
@@ -144,8 +139,6 @@ class AutoPacer:
         if self._breaker.is_open(self._n_tokens):
             return Choice(PLAIN, 0, "paused, because drafting lost time lately")
         choice, gain = self._weigh(usable, room, left)
-        offer = next((o for o in usable if o.drafter == choice.drafter), None)
-        self._offered = [] if offer is None else self._survival(offer, choice.n)
         if gain < BASELINE_CHEAP and 2 * self._tokens_since_plain >= wait:
             return Choice(PLAIN, 0, "measuring plain speed where it costs least")
         if choice.drafter in self._models:
@@ -179,7 +172,7 @@ class AutoPacer:
         return min(self._drafted.n_best, len(draft.tokens))
 
     def learn(self, measured: Measured) -> None:
-        """Costs from the times, chances from what was accepted and what would have been."""
+        """Costs from the times, chances from what was accepted."""
         scale = self._learn_target(measured)
         name, n_emitted = measured.drafter, measured.n_emitted
         cost, invested = self._target(measured.width), 0.0
@@ -192,8 +185,9 @@ class AutoPacer:
             invested = catchup
             self._earned[name] += n_emitted - cost - invested
         elif measured.n_verified:
-            promised = sum(self._offered[: measured.n_verified])
-            self._copy(name).copied(promised, measured.n_accepted)
+            copies = self._copy(name)
+            expected = copies.survival(measured.promised, measured.n_verified)
+            copies.copied(sum(expected), measured.n_accepted)
         for other, model in self._models.items():
             if measured.confidence is not None:
                 model.target_was(measured.confidence)
@@ -305,15 +299,8 @@ class AutoPacer:
     def _plan_copy(self, offer: Offer, limit: int, lag_cost: float) -> Plan:
         return plan_copy(self._survival(offer, limit), self._target, self._price, lag_cost)
 
-    def _survival(self, offer: Offer, limit: int) -> list[float]:
-        """The chance that a copy is right up to each of its tokens."""
-        if not offer.chances:
-            return []
-        first = offer.chances[0] * self._copy(offer.drafter).trust
-        found = list(accumulate((first, *offer.chances[1:limit]), operator.mul))
-        while len(found) < limit and found[-1] >= MIN_SURVIVAL:
-            found.append(found[-1] * offer.chances[-1])
-        return found
+    def _survival(self, offer: Offer, n: int) -> list[float]:
+        return self._copy(offer.drafter).survival(offer.chances, n)
 
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())

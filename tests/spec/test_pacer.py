@@ -85,7 +85,7 @@ class Machine:
         elif choice.drafter == "lookup":
             assert self.match
             chance = self.match[1]
-            draft = Draft([0] * choice.n, [1.0] * choice.n)
+            draft = Draft([0] * choice.n, [min(chance, 0.97)] * choice.n)
         n_drafted = len(draft.tokens)
         draft.cut(self.pacer.n_to_verify(draft))
         n_accepted = 0
