@@ -11,6 +11,7 @@ from bench.replay.traces import MAX_TOKENS, UNKNOWN, Trace
 from localspec.spec.drafter import Draft, Measured, More, Offer, Pacer
 from localspec.spec.events import PLAIN
 from localspec.spec.lookup import Lookup
+from localspec.spec.model_drafter import MERGED
 
 T1_S = 0.03
 """Seconds of one plain decode; no policy may depend on it."""
@@ -53,14 +54,18 @@ class RecordedModel:
 
     def offer(self) -> Offer:
         """It can always draft; ``lag`` is what it has not read."""
-        return Offer(self.name, 1, lag=self._n_prompt + self._at - self._cached)
+        return Offer(self.name, 1, lag=self._lag)
+
+    @property
+    def _lag(self) -> int:
+        return self._n_prompt + self._at - self._cached
 
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:  # noqa: ARG002
         """Draft as the recorded model would have."""
-        lag = self._n_prompt + self._at - self._cached
-        small = min(lag, 2)
-        catchup = self._curve.drafting(lag) - self._curve.drafting(small) if lag > 2 else 0.0
-        catchup_s = self._clock.spend(catchup) if lag > 2 else 0.0
+        lag = self._lag
+        small = min(lag, MERGED)
+        catchup = self._curve.drafting(lag) - self._curve.drafting(small)
+        catchup_s = self._clock.spend(catchup) if lag > MERGED else 0.0
         draft_s = self._clock.spend(self._curve.drafting(small) + self._curve.draft_fixed)
         draft = Draft()
         n_right = n_wrong = 0
@@ -80,6 +85,12 @@ class RecordedModel:
         self._cached = self._n_prompt + self._at + min(n_right, len(draft.tokens) - 1)
         self._costs = (draft_s, len(draft.tokens), catchup_s, lag - small)
         return draft
+
+    def read(self, limit: int) -> None:
+        """Catch up with ``limit`` tokens."""
+        n_read = min(limit, max(0, self._lag - MERGED))
+        self._cached += n_read
+        self._costs = (0.0, 0, self._clock.spend(self._curve.drafting(n_read)), n_read)
 
     def costs(self) -> tuple[float, int, float, int]:
         """(draft_s, n_draft_decodes, catchup_s, n_catchup) of the last ``propose``."""
@@ -151,8 +162,11 @@ def run(trace: Trace, curve: Curve, pacer: Pacer, seed: int) -> Result:
         draft, costs, evidence = Draft(), (0.0, 0, 0.0, 0), 0
         if choice.drafter != PLAIN:
             evidence = next(o.evidence for o in offers if o.drafter == choice.drafter)
-            drafter = drafters[choice.drafter]
-            draft = drafter.propose(choice.n, pacer.more, lambda: False)
+            if choice.n_read:
+                model.read(choice.n_read)
+            else:
+                drafter = drafters[choice.drafter]
+                draft = drafter.propose(choice.n, pacer.more, lambda: False)
             costs = model.costs() if choice.drafter == MODEL else costs
         n_drafted = len(draft.tokens)
         if choice.drafter != MODEL or trace.temperature == 0:

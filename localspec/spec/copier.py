@@ -105,6 +105,9 @@ class Copier:
         self._spent_s = perf_counter() - started
         return draft
 
+    def read(self, limit: int, cancelled: Callable[[], bool]) -> None:
+        """It sees every token as it is committed."""
+
     def commit(self, tokens: Sequence[int]) -> None:
         """Append ``tokens``, and learn from each how good the guess was."""
         for token in tokens:

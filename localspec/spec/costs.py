@@ -139,6 +139,11 @@ class DraftCosts:
         return max(fading, self.guessed / self.first.value)
 
     @property
+    def never_read(self) -> bool:
+        """Whether it never had to catch up yet."""
+        return self.lag_few.n == self.lag_many.n == 0
+
+    @property
     def is_trial(self) -> bool:
         """Whether a draft now is to find out what a draft costs."""
         return self.first.n == 0 or self.hope < 0.9
@@ -147,8 +152,7 @@ class DraftCosts:
         """One step's draft decodes and catching up, in plain target decodes."""
         self._idle = 0
         if n_catchup > 0 and catchup > 0:
-            lag = self.lag_few if n_catchup <= FEW else self.lag_many
-            lag.add(catchup / n_catchup)
+            self._learn_lag(catchup / n_catchup, few=n_catchup <= FEW)
         if draft <= 0:
             return
         expected = self.first.value + (n_decodes - 1) * self.next.value
@@ -162,6 +166,17 @@ class DraftCosts:
             factor = draft / expected
             self.first.add(self.first.value * factor)
             self.next.add(self.next.value * factor)
+
+    def _learn_lag(self, cost: float, few: bool) -> None:
+        """A token took ``cost`` to read. Where that is dearer than guessed when it is first seen,
+        so is what else is still a guess, likely."""
+        lag = self.lag_few if few else self.lag_many
+        first, guessed = self.never_read, lag.value
+        lag.add(cost)
+        if first and lag.value > guessed > 0:
+            for other in (self.lag_few, self.lag_many, self.first, self.next):
+                if other.n == 0:
+                    other.value *= lag.value / guessed
 
 
 @dataclass(slots=True)

@@ -72,11 +72,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the pacer wants: ``drafter`` (``events.PLAIN`` for none), at most ``n`` draft tokens."""
+    """What the pacer wants: ``drafter`` (``events.PLAIN`` for none), at most ``n`` draft tokens.
+
+    ``n_read`` above 0: no draft; the drafter reads at most so many of the tokens it missed."""
 
     drafter: str
     n: int
     reason: str
+    n_read: int = 0
 
 
 More = Callable[[int, float], bool]
@@ -130,11 +133,14 @@ class Drafter(Protocol):
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
         """Up to ``limit`` tokens. May be empty. ``cancelled`` is asked before each decode."""
 
+    def read(self, limit: int, cancelled: Callable[[], bool]) -> None:
+        """Read at most ``limit`` of the tokens it missed, and draft nothing."""
+
     def commit(self, tokens: Sequence[int]) -> None:
         """``tokens`` were emitted."""
 
     def costs(self) -> tuple[float, int, float, int]:
-        """Of the last ``propose``: (draft_s, n_draft_decodes, catchup_s, n_catchup)."""
+        """Of the last ``propose`` or ``read``: (draft_s, n_draft_decodes, catchup_s, n_catchup)."""
 
 
 class Pacer(Protocol):

@@ -211,7 +211,7 @@ class _Answer:
             # Only a point mass may be cut after the fact: a drawn token that is dropped because
             # of what it is would bias what is emitted in its place.
             draft.cut(self._engine.pacer.n_to_verify(draft))
-        drafter = choice.drafter if n_drafted else PLAIN
+        drafter = choice.drafter if n_drafted or choice.n_read else PLAIN
 
         started = self._clock()
         self._target.decode([self._tokens[-1], *draft.tokens], len(draft.tokens) + 1)
@@ -257,11 +257,15 @@ class _Answer:
         choice = engine.pacer.choose(offers, room)
         drafter = next((d for d in engine.drafters if d.name == choice.drafter), None)
         limit = min(choice.n, room)
-        if drafter is None or limit < 1 or engine.broken:
+        if drafter is None or (limit < 1 and not choice.n_read) or engine.broken:
             return offers, choice, Draft(), 0.0
         started = self._clock()
-        draft = drafter.propose(limit, engine.pacer.more, self._request.cancelled)
-        draft.cut(limit)
+        draft = Draft()
+        if choice.n_read:
+            drafter.read(choice.n_read, self._request.cancelled)
+        else:
+            draft = drafter.propose(limit, engine.pacer.more, self._request.cancelled)
+            draft.cut(limit)
         return offers, choice, draft, self._clock() - started
 
     def _room(self) -> int:

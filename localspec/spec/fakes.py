@@ -148,6 +148,9 @@ class FakeDrafter:
         tokens = list(self._guess(self.tokens))[:limit]
         return Draft(tokens, [1.0] * len(tokens))
 
+    def read(self, limit: int, cancelled: Callable[[], bool]) -> None:
+        """It misses nothing."""
+
     def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
 

@@ -109,23 +109,41 @@ class ModelDrafter:
     def propose(self, limit: int, more: More, cancelled: Callable[[], bool]) -> Draft:
         sampler = self._sampler
         assert sampler is not None, "begin() comes first"
-        self._costs = (0.0, 0, 0.0, 0)
         draft = begun(sampler)
+        fork = sampler.fork()
+        if self._survives(lambda: self._extend(draft, limit, more, cancelled, fork)):
+            return draft
+        return begun(sampler)
+
+    def read(self, limit: int, cancelled: Callable[[], bool]) -> None:
+        self._survives(lambda: self._read(limit, cancelled))
+
+    def costs(self) -> tuple[float, int, float, int]:
+        return self._costs
+
+    def _survives(self, work: Callable[[], object]) -> bool:
+        """Whether ``work`` did without a failed decode."""
+        self._costs = (0.0, 0, 0.0, 0)
         try:
-            self._extend(draft, limit, more, cancelled, sampler.fork())
+            work()
         except DecodeError:
             # One failure must not end the answer: start this drafter's cache afresh.
             self._n_failures += 1
             self._decoder.clear()
             self._n_valid = 0
-            return begun(sampler)
+            return False
         except Interrupted:
             pass  # the engine sees the same flag
         self._n_failures = 0
-        return draft
+        return True
 
-    def costs(self) -> tuple[float, int, float, int]:
-        return self._costs
+    def _read(self, limit: int, cancelled: Callable[[], bool]) -> None:
+        started = self._clock()
+        try:
+            n_read = self._catch_up(cancelled, limit)
+        finally:
+            self._n_valid = len(self._decoder.tokens)
+        self._costs = (0.0, 0, self._clock() - started, n_read)
 
     def _extend(
         self,
@@ -161,9 +179,9 @@ class ModelDrafter:
         """How much of the cache is right, all but the last committed token at most."""
         return min(self._n_valid, len(self._tokens) - 1)
 
-    def _catch_up(self, cancelled: Callable[[], bool]) -> int:
-        """Make the cache a prefix of the committed tokens, at most two of them behind; returns how
-        many tokens were read for that. Two go along with the first draft decode at no extra cost
+    def _catch_up(self, cancelled: Callable[[], bool], limit: int | None = None) -> int:
+        """Make the cache a prefix of the committed tokens, at most two of them behind unless
+        ``limit`` tokens were read before; returns how many were read. Two go along with the first draft decode at no extra cost
         worth measuring; so do those that a memory reads again to go back, if that is all."""
         keep, last = self._n_to_keep(), len(self._tokens) - 1
         n_again = self._decoder.n_to_read_again(keep)
@@ -171,11 +189,14 @@ class ModelDrafter:
         if not self._decoder.rollback(keep):
             self._decoder.clear()
             n_read = 0  # they are read below
-        while len(self._decoder.tokens) < last - 1:
+        end = last - 1
+        if limit is not None:
+            end = min(end, len(self._decoder.tokens) + limit)
+        while len(self._decoder.tokens) < end:
             if cancelled():
                 raise Interrupted
             start = len(self._decoder.tokens)
-            chunk = self._tokens[start : min(last - 1, start + self._n_chunk)]
+            chunk = self._tokens[start : min(end, start + self._n_chunk)]
             self._decoder.decode(chunk, 0)
             n_read += len(chunk)
         return n_read

@@ -120,6 +120,16 @@ class MtpDrafter:
         self._n_failures = 0
         return draft
 
+    def read(self, limit: int, cancelled: Callable[[], bool]) -> None:  # noqa: ARG002
+        started = self._clock()
+        try:
+            n_read = self._heads.read(max(MERGED, self._heads.n_waiting - limit))
+        except DecodeError:
+            self._n_failures += 1
+            self._heads.reset()
+            n_read = 0
+        self._costs = (0.0, 0, self._clock() - started, n_read)
+
     def costs(self) -> tuple[float, int, float, int]:
         return self._costs
 

@@ -43,6 +43,9 @@ TRIAL = 6
 """The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
 were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
+FIRST_READ, FIRST_READ_FROM = 8, 4.0
+"""A model that never read anything first reads so many tokens, if all are taken to cost more plain
+decodes than that: the guess may be far off, above all where it has not the processor to itself."""
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
 HORIZON, MAX_HORIZON = 32, 64
@@ -180,10 +183,11 @@ class AutoPacer:
             draft, catchup = measured.draft_s / scale, measured.catchup_s / scale
             self._drafts[name].learn(draft, measured.n_draft_decodes, catchup, measured.n_catchup)
             self._models[name].verified(measured.promised, measured.n_accepted)
-            self._missed[name] = 0.0
             cost += draft
             invested = catchup
-            self._earned[name] += n_emitted - cost - invested
+            if measured.n_drafted:
+                self._missed[name] = 0.0
+                self._earned[name] += n_emitted - cost - invested
         elif measured.n_verified:
             copies = self._copy(name)
             expected = copies.survival(measured.promised, measured.n_verified)
@@ -273,8 +277,7 @@ class AutoPacer:
         for offer, plan in behind:
             gain = plan.value - worth
             if plan.n and gain > 0 and self._catches_up(offer, plan, gain, left):
-                reason = f"reading the {offer.lag} tokens it missed"
-                best, worth = Choice(offer.drafter, min(room, plan.n), reason), plan.value
+                best, worth = self._reading(offer, min(room, plan.n)), plan.value
                 break
         if best.n < WIDE - 1 and not self._target.tried(WIDE):
             for offer in offers:
@@ -304,6 +307,13 @@ class AutoPacer:
 
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())
+
+    def _reading(self, offer: Offer, n: int) -> Choice:
+        reason = f"reading the {offer.lag} tokens it missed"
+        if self._drafts[offer.drafter].never_read and self._to_read(offer) > FIRST_READ_FROM:
+            reason = f"{reason}, {FIRST_READ} at first to see what that costs"
+            return Choice(offer.drafter, 0, reason, n_read=FIRST_READ)
+        return Choice(offer.drafter, n, reason)
 
     def _plan_model(self, name: str, limit: int, text_sure: float) -> Plan:
         costs = self._drafts[name]

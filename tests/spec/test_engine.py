@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from localspec.errors import DecodeError, PromptError
+from localspec.spec.drafter import Choice
 from localspec.spec.engine import NO_ROLLBACK, Engine, Request
-from localspec.spec.events import Event, Finished, Prefill, Step
+from localspec.spec.events import PLAIN, Event, Finished, Prefill, Step
 from localspec.spec.fakes import FakeDecoder, FakeDrafter, FakeSampler, FakeVocabulary, says
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
+from localspec.spec.model_drafter import ModelDrafter
 
 N_VOCAB = 64
 END = 1
@@ -325,3 +327,37 @@ def test_how_sure_the_target_was_is_found_out_only_for_a_pacer_that_wants_it() -
     best = np.exp(row - row.max())
     assert found[0] == pytest.approx(1 / best.sum(), rel=0.02)
     assert [value is not None for value in found] == [i % 2 == 0 for i in range(len(found))]
+
+
+class ReadsOnce(FixedPacer):
+    """Lets the drafter read two tokens, and then draft."""
+
+    def choose(self, offers, room):  # type: ignore[no-untyped-def]
+        if room < 1:
+            return Choice(PLAIN, 0, "no room")
+        self.lags = [*getattr(self, "lags", []), offers[0].lag]
+        if len(self.lags) == 1:
+            return Choice("draft", 0, "reading a little", n_read=2)
+        return Choice("draft", 2, "drafting")
+
+    def learn(self, measured):  # type: ignore[no-untyped-def]
+        self.measured = [*getattr(self, "measured", []), measured]
+
+
+def test_a_drafter_may_read_a_part_of_what_it_missed_while_the_target_goes_on() -> None:
+    answer = list(range(20, 30))
+    script = [*PROMPT, *answer, *([0] * 64)]
+    draft = ModelDrafter(
+        FakeDecoder(N_VOCAB, says(N_VOCAB, script)), rng=np.random.default_rng(0), name="draft"
+    )
+    pacer = ReadsOnce("draft", 2)
+    vocabulary = FakeVocabulary([b"x"] * N_VOCAB, [END])
+    engine = Engine(FakeDecoder(N_VOCAB, says(N_VOCAB, script)), vocabulary, [draft], pacer)
+    request = Request(PROMPT, FakeSampler(), np.random.default_rng(0), len(answer))
+    steps = [e for e in engine.generate(request) if isinstance(e, Step) and not e.is_first]
+    assert [token for step in steps for token in step.tokens] == answer[1:]
+    assert pacer.lags[:2] == [4, 3]  # two read, one more said
+    assert (steps[0].drafter, steps[0].n_drafted, steps[0].n_verified) == ("draft", 0, 0)
+    assert (steps[1].n_drafted, steps[1].n_accepted) == (2, 2)
+    first = pacer.measured[0]
+    assert (first.n_catchup, first.n_draft_decodes, first.width) == (2, 0, 1)

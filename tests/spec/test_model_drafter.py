@@ -46,6 +46,38 @@ def test_it_catches_up_in_chunks_and_then_drafts_one_token_per_decode() -> None:
     assert (n_decodes, n_catchup) == (3, 7)
 
 
+def test_it_reads_only_so_much_of_what_it_missed_and_the_rest_later() -> None:
+    mine, decoder = drafter()
+    mine.begin(TEXT[:9], FakeSampler())
+    mine.read(5, never)
+    assert decoder.tokens == TEXT[:5]
+    assert mine.costs()[1] == 0
+    assert mine.costs()[3] == 5
+    mine.commit(TEXT[9:10])
+    offer = mine.offer()
+    assert offer is not None
+    assert offer.lag == 5
+    assert mine.propose(2, always, never).tokens == TEXT[10:12]
+    assert mine.costs()[3] == 3
+    # What is read with the first draft decode anyway is not read before.
+    mine.begin(TEXT[:12], FakeSampler())
+    n_before = decoder.n_decodes
+    mine.read(100, never)
+    assert decoder.n_decodes == n_before
+
+
+def test_a_failure_while_reading_starts_the_cache_afresh_and_is_counted() -> None:
+    mine, decoder = drafter(fail_at={1})
+    mine.begin(TEXT[:9], FakeSampler())
+    mine.read(8, never)
+    assert list(decoder.tokens) == []
+    offer = mine.offer()
+    assert offer is not None
+    assert offer.lag == 9
+    mine.read(4, never)
+    assert decoder.tokens == TEXT[:4]
+
+
 def test_after_full_acceptance_it_is_two_behind_and_after_a_rejection_one() -> None:
     mine, _ = drafter()
     mine.begin(TEXT[:5], FakeSampler())

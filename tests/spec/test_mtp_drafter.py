@@ -24,6 +24,8 @@ class FakeHeads:
         self.fails = False
 
     def read(self, n_left: int) -> int:
+        if self.fails:
+            raise DecodeError("told to fail")
         n_read, self.n_waiting = self.n_waiting - n_left, n_left
         self.calls.append(f"read {n_read}")
         return n_read
@@ -83,6 +85,20 @@ def test_it_drafts_from_the_last_committed_token() -> None:
     made.commit([8, 20])
     heads.n_known = 4
     assert made.propose(1, always, never_cancelled).tokens == [21]
+
+
+def test_it_reads_some_of_what_waits_and_leaves_what_a_draft_reads_anyway() -> None:
+    heads = FakeHeads(n_known=2)
+    heads.n_waiting = 40
+    made = drafter(heads)
+    made.read(8, never_cancelled)
+    assert heads.n_waiting == 32
+    assert made.costs() == (0.0, 0, 1.0, 8)
+    made.read(100, never_cancelled)
+    assert heads.n_waiting == MERGED
+    heads.fails = True
+    made.read(8, never_cancelled)
+    assert heads.calls == ["read 8", "read 16", "reset"]
 
 
 def test_heads_that_did_not_see_all_the_target_decoded_are_not_asked() -> None:

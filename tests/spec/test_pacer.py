@@ -70,7 +70,12 @@ class Machine:
         choice = self.pacer.choose(self.offers(), room)
         self.reasons.append(choice.reason)
         draft, n_draft, draft_cost, catchup, lag, chance = Draft(), 0, 0.0, 0.0, 0, 0.0
-        if choice.drafter == "draft":
+        if choice.n_read:
+            assert self.model
+            lag = min(choice.n_read, self.lag - 2)
+            catchup = self.model[0] * self.cost(lag)
+            self.lag -= lag
+        elif choice.drafter == "draft":
             assert self.model
             each, chance, claimed = self.model
             lag = max(0, self.lag - 2)
@@ -92,7 +97,7 @@ class Machine:
         while n_accepted < len(draft.tokens) and self.random.random() < chance:
             n_accepted += 1
         width, n_emitted = len(draft.tokens) + 1, n_accepted + 1
-        self.lag = 1 if choice.drafter == "draft" else self.lag + n_emitted
+        self.lag = 1 if n_draft else self.lag + n_emitted
         self.used.append((self.n_tokens, choice.drafter, width))
         self.pacer.learn(
             Measured(

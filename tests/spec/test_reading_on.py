@@ -98,6 +98,31 @@ def test_a_draft_that_lost_what_was_read_for_it_is_not_read_for_again_soon() -> 
     assert useless.speedup > 0.95
 
 
+def test_what_reading_takes_is_found_out_on_a_few_tokens_first() -> None:
+    """Of a draft that takes four times as long as its size says: it has not the processor alone."""
+    starved = Machine(auto(0.25), cost=steep, model=DRAFT, n_prompt=60, sure=0.99)
+    starved.model = (1.0, 0.9, 0.9)
+    starved.run(300)
+    first = next(reason for reason in starved.reasons if "reading" in reason)
+    assert "8 at first" in first
+    assert starved.speedup > 0.97
+    fed = machine(0.99).run(300)
+    assert [reason for reason in fed.reasons if "at first" in reason] == [first]
+    assert fed.speedup > 1.2
+
+
+def test_what_is_cheap_or_was_read_before_is_read_whole() -> None:
+    near = Machine(auto(), cost=cheap, model=(0.1, 0.9, 0.9), n_prompt=20, sure=0.99).run(100)
+    assert near.tokens_with("draft")
+    assert not any("at first" in reason for reason in near.reasons)
+    learned = machine(0.99).run(300).pacer.learned()
+    again = Machine(
+        auto(0.25, learned=learned), cost=steep, model=DRAFT, n_prompt=60, sure=0.99
+    ).run(300)
+    assert again.tokens_with("draft")
+    assert not any("at first" in reason for reason in again.reasons)
+
+
 # -- what wide decodes cost
 
 
