@@ -181,8 +181,9 @@ class ModelDrafter:
 
     def _catch_up(self, cancelled: Callable[[], bool], limit: int | None = None) -> int:
         """Make the cache a prefix of the committed tokens, at most two of them behind unless
-        ``limit`` tokens were read before; returns how many were read. Two go along with the first draft decode at no extra cost
-        worth measuring; so do those that a memory reads again to go back, if that is all."""
+        ``limit`` tokens were read before; returns how many were read. Two go along with the first
+        draft decode at no extra cost worth measuring; so do those that a memory reads again to go
+        back, if that is all."""
         keep, last = self._n_to_keep(), len(self._tokens) - 1
         n_again = self._decoder.n_to_read_again(keep)
         n_read = n_again if last + 1 - keep + n_again > MERGED else 0

@@ -53,10 +53,12 @@ HORIZON, MAX_HORIZON = 32, 64
 on for the longer the longer it is already."""
 UNAIDED_TOKENS = 32
 """Of these only the share to which no copy helps: an average over about so many."""
-STAKE, STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 12.0, 1.0, 0.6, 0.05
+STAKE, STAKE_DRAWN = 12.0, 3.0
+STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
-so that very short answers risk little, and a part that grows with the answer. What is as cheap as a
-decode may be done at once."""
+so that very short answers risk little, and a part that grows with the answer. It is smaller where
+drafts are drawn, which gain less: they must be verified whole. What is as cheap as a decode may be
+done at once."""
 PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
@@ -331,10 +333,9 @@ class AutoPacer:
     def _catches_up(self, offer: Offer, plan: Plan, gain: float, left: int) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._to_read(offer)
-        stake = (
-            min(STAKE, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
-            + STAKE_PER_TOKEN * self._n_tokens
-        )
+        most = STAKE_DRAWN if self._sampled else STAKE
+        stake = min(most, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
+        stake += STAKE_PER_TOKEN * self._n_tokens
         # What this drafter lost in this answer counts twice: it had its chance.
         if price > stake + self._breaker.saved + min(0.0, self._earned[offer.drafter]):
             return False
