@@ -102,7 +102,7 @@ def _read(content: Any, setup: Setup) -> Learned:
         raise ValueError(f"version {content['version']!r}")
     if content["setup"] != {**asdict(setup), "files": list(setup.files)}:
         raise ValueError("it belongs to another setup")
-    if len(content["drafts"]) > MAX_DRAFTERS or len(content["trust"]) > MAX_DRAFTERS:
+    if len(content["drafts"]) > MAX_DRAFTERS:
         raise ValueError("too many drafters")
     rate = content["prompt_rate"]
     return Learned(
@@ -114,14 +114,19 @@ def _read(content: Any, setup: Setup) -> Learned:
             name: _exactly(4, tuple(_measured(pair) for pair in parts))
             for name, parts in content["drafts"].items()
         },
-        trust={
-            name: (_number(accepted), _number(claimed))
-            for name, (accepted, claimed) in content["trust"].items()
-        },
+        trust=_pairs(content["trust"]),
         prompt_rate=None if rate is None else _number(rate),
-        # Files of the first versions know nothing of it.
+        # Files of the first versions know nothing of these.
         copied=tuple(tuple(map(_number, counts)) for counts in content.get("copied", ())),
+        paid=_pairs(content.get("paid", {})),
     )
+
+
+def _pairs(content: Any) -> dict[str, tuple[float, float]]:
+    """Two numbers for each of a few drafters."""
+    if len(content) > MAX_DRAFTERS:
+        raise ValueError("too many drafters")
+    return {name: (_number(first), _number(second)) for name, (first, second) in content.items()}
 
 
 def _measured(pair: Any) -> tuple[float, int]:

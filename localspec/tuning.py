@@ -120,8 +120,8 @@ def _rowless(
 def as_learned(
     target: ModelCosts, drafts: Mapping[str, DraftModelCosts], before: Learned | None = None
 ) -> Learned:
-    """In the pacer's units, plain decodes. ``before``: what earlier runs know about acceptance,
-    which measuring costs says nothing about."""
+    """In the pacer's units, plain decodes. ``before``: what earlier runs know about acceptance
+    and what came of it, which measuring costs says nothing about."""
     one = target.plain_s
     return Learned(
         widths={width: (s / one, TRUSTED) for width, s in target.by_width.items()},
@@ -133,6 +133,7 @@ def as_learned(
         },
         trust=dict(before.trust) if before is not None else {},
         copied=before.copied if before is not None else (),
+        paid=dict(before.paid) if before is not None else {},
         prompt_rate=None if target.prompt_s is None else min(1.0, target.prompt_s / one),
     )
 

@@ -24,6 +24,7 @@ LEARNED = Learned(
     trust={"draft": (30.5, 31.25)},
     prompt_rate=0.2,
     copied=((1.0, 0.5), (2.0, 3.0)),
+    paid={"draft": (20.5, 11.0)},
 )
 
 
@@ -39,12 +40,12 @@ def test_comes_back_as_it_was() -> None:
     assert load(SETUP) == LEARNED
 
 
-def test_a_file_from_before_copies_were_counted_is_read() -> None:
+def test_a_file_from_before_copies_and_readings_were_counted_is_read() -> None:
     save(SETUP, LEARNED)
     content = json.loads(learned_file(SETUP).read_text("utf-8"))
-    del content["copied"]
+    del content["copied"], content["paid"]
     learned_file(SETUP).write_text(json.dumps(content), "utf-8")
-    assert load(SETUP) == replace(LEARNED, copied=())
+    assert load(SETUP) == replace(LEARNED, copied=(), paid={})
 
 
 def test_every_part_of_the_setup_matters() -> None:
@@ -67,6 +68,9 @@ def test_every_part_of_the_setup_matters() -> None:
         {"copied": [[float("inf")], [1.0]]},
         {"copied": [["1"], [1.0]]},
         {"copied": 7},
+        {"paid": {"draft": [1.0]}},
+        {"paid": {"draft": [-1.0, 1.0]}},
+        {"paid": {str(i): [1.0, 1.0] for i in range(17)}},
         {"widths": {"4": [-1.0, 1]}},
         {"widths": {"4": [1.0, True]}},
         {"widths": {"4": [1e300, 1]}},

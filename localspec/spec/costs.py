@@ -187,7 +187,8 @@ class Learned:
     (first, next, few, many: the four of ``DraftCosts``), each as (cost, measurements). ``trust``:
     model drafter -> (accepted, claimed) tokens, weighted. ``prompt_rate``: time per prompt token
     over one plain decode. ``copied``: by kind of copied token, how many were right and how many
-    there were (``Calibration.counts`` of lookup).
+    there were (``Calibration.counts`` of lookup). ``paid``: model drafter -> (returned, invested)
+    plain decodes, as in ``TrackRecord``.
     """
 
     widths: dict[int, tuple[float, int]] = field(default_factory=dict)
@@ -195,6 +196,7 @@ class Learned:
     trust: dict[str, tuple[float, float]] = field(default_factory=dict)
     prompt_rate: float | None = None
     copied: tuple[tuple[float, ...], ...] = ()
+    paid: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class TargetCosts:

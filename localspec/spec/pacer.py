@@ -14,7 +14,7 @@ from localspec.spec.acceptance import (
     CopyAcceptance,
     ModelAcceptance,
 )
-from localspec.spec.breaker import Breaker
+from localspec.spec.breaker import Breaker, TrackRecord
 from localspec.spec.costs import (
     FIRST_WIDTH,
     MAX_WIDTH,
@@ -43,7 +43,7 @@ TRIAL = 6
 """The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
 were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
-FIRST_READ, FIRST_READ_FROM = 8, 4.0
+FIRST_READ, FIRST_READ_FROM = 8, 2.5
 """A model that never read anything first reads so many tokens, if all are taken to cost more plain
 decodes than that: the guess may be far off, above all where it has not the processor to itself."""
 SMALL_LAG = 2
@@ -98,6 +98,9 @@ class AutoPacer:
         self._models = {
             name: ModelAcceptance(*known.trust.get(name, (0.0, 0.0))) for name in model_costs
         }
+        self._records = {
+            name: TrackRecord(*known.paid.get(name, (0.0, 0.0))) for name in model_costs
+        }
         self._drafted: Drafted | None = None
         self._chosen = PLAIN
         self._limit = 0
@@ -112,13 +115,14 @@ class AutoPacer:
         self._copies: dict[str, CopyAcceptance] = {}
         for model in self._models.values():
             model.begin(temperature)
+        for record in self._records.values():
+            record.begin()
         self._sampled = temperature > 0
         self._behind = False
         self._breaker = Breaker()
         self._rate = 1.0
         self._unaided = 1.0
         self._missed = dict.fromkeys(self._models, 0.0)
-        self._earned = dict.fromkeys(self._models, 0.0)
         self._n_tokens = 0
         self._tokens_since_plain = 0
         self._n_plain = 0
@@ -187,9 +191,10 @@ class AutoPacer:
             self._models[name].verified(measured.promised, measured.n_accepted)
             cost += draft
             invested = catchup
+            self._records[name].read(invested)
             if measured.n_drafted:
                 self._missed[name] = 0.0
-                self._earned[name] += n_emitted - cost - invested
+                self._records[name].drafted(n_emitted - cost)
         elif measured.n_verified:
             copies = self._copy(name)
             expected = copies.survival(measured.promised, measured.n_verified)
@@ -221,6 +226,7 @@ class AutoPacer:
             drafts={name: _kept(costs) for name, costs in self._drafts.items()},
             trust={name: (m.accepted, m.claimed) for name, m in self._models.items()},
             prompt_rate=self._target.prompt_rate,
+            paid={name: record.kept() for name, record in self._records.items()},
         )
 
     def _learn_target(self, measured: Measured) -> float | None:
@@ -333,11 +339,12 @@ class AutoPacer:
     def _catches_up(self, offer: Offer, plan: Plan, gain: float, left: int) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._to_read(offer)
+        record = self._records[offer.drafter]
         most = STAKE_DRAWN if self._sampled else STAKE
         stake = min(most, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
-        stake += STAKE_PER_TOKEN * self._n_tokens
+        stake = record.share * (stake + STAKE_PER_TOKEN * self._n_tokens)
         # What this drafter lost in this answer counts twice: it had its chance.
-        if price > stake + self._breaker.saved + min(0.0, self._earned[offer.drafter]):
+        if price > stake + self._breaker.saved + min(0.0, record.balance):
             return False
         self._missed[offer.drafter] += gain
         horizon = min(MAX_HORIZON, HORIZON + self._n_tokens)

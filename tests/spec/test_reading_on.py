@@ -3,6 +3,8 @@ cost."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts
 from localspec.spec.drafter import Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
+from localspec.spec.pacer import AutoPacer
 from localspec.spec.verify import peak
 from tests.spec.test_pacer import N_PROMPT, Machine, auto, cheap
 
@@ -121,6 +124,44 @@ def test_what_is_cheap_or_was_read_before_is_read_whole() -> None:
     ).run(300)
     assert again.tokens_with("draft")
     assert not any("at first" in reason for reason in again.reasons)
+
+
+def answers(pacer: AutoPacer, model: tuple[float, float, float], n: int) -> list[Machine]:
+    """One after the other, with a new prompt each."""
+    return [
+        Machine(pacer, cost=steep, model=model, n_prompt=60, sure=0.99, seed=seed).run(300)
+        for seed in range(n)
+    ]
+
+
+def test_for_a_draft_that_never_paid_is_read_less_often_though_not_never() -> None:
+    """It is so unsure of its own tokens that none is ever checked: acceptance says nothing."""
+    unsure = answers(auto(0.25), (0.25, 0.0, 0.3), 30)
+    read = [bool(answer.tokens_with("draft")) for answer in unsure]
+    assert read[0]
+    assert 1 <= sum(read[10:]) <= 3
+    assert min(answer.speedup for answer in unsure) > 0.97
+
+
+def test_one_answer_that_did_not_pay_does_not_spoil_a_good_draft() -> None:
+    pacer = auto(0.25)
+    answers(pacer, (0.25, 0.9, 0.9), 3)
+    answers(pacer, (0.25, 0.0, 0.3), 1)
+    returned, invested = pacer.learned().paid["draft"]
+    assert returned > invested
+    again = answers(auto(0.25, learned=pacer.learned()), (0.25, 0.9, 0.9), 1)
+    assert again[0].tokens_with("draft")
+
+
+def test_what_did_not_pay_is_remembered_from_run_to_run() -> None:
+    pacer = auto(0.25)
+    answers(pacer, (0.25, 0.0, 0.3), 2)
+    known = pacer.learned()
+    assert known.paid["draft"][0] == 0.0
+    model = (0.25, 0.0, 0.3)
+    assert answers(auto(0.25, learned=known), model, 1)[0].tokens_with("draft") == []
+    forgotten = replace(known, paid={})
+    assert answers(auto(0.25, learned=forgotten), model, 1)[0].tokens_with("draft") != []
 
 
 # -- what wide decodes cost
