@@ -80,8 +80,9 @@ async def test_nothing_stays_of_a_turn_that_left_the_screen(
         assert n_objects(Widget) <= n_widgets + 8
         assert n_objects(Strip) <= n_strips + 300
         # Words with their origins and numbers; what Textual remembers of a thousand widgets. Its
-        # caches of lines may fill in any one turn: what stays of each turn is what counts.
-        assert statistics.median(after - before for before, after in pairwise(n_bytes)) < 48 << 10
+        # caches of lines may fill in any turn, but what stays of every turn stays of quiet ones.
+        grown = [after - before for before, after in pairwise(n_bytes)]
+        assert statistics.quantiles(grown, n=4)[0] < 40 << 10
     assert app.inference.quit(PATIENCE_S)
 
 
