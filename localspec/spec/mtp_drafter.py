@@ -113,9 +113,7 @@ class MtpDrafter:
         try:
             self._extend(draft, min(limit, self._heads.max_draft), more, cancelled, sampler.fork())
         except DecodeError:
-            # A failure must not end the answer: the target goes on alone, and the heads from here.
-            self._n_failures += 1
-            self._heads.reset()
+            self._failed()
             return begun(sampler)
         self._n_failures = 0
         return draft
@@ -125,13 +123,17 @@ class MtpDrafter:
         try:
             n_read = self._heads.read(max(MERGED, self._heads.n_waiting - limit))
         except DecodeError:
-            self._n_failures += 1
-            self._heads.reset()
+            self._failed()
             n_read = 0
         self._costs = (0.0, 0, self._clock() - started, n_read)
 
     def costs(self) -> tuple[float, int, float, int]:
         return self._costs
+
+    def _failed(self) -> None:
+        """It must not end the answer: the target goes on alone, and the heads from here."""
+        self._n_failures += 1
+        self._heads.reset()
 
     def _extend(
         self,

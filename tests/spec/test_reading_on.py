@@ -103,8 +103,7 @@ def test_a_draft_that_lost_what_was_read_for_it_is_not_read_for_again_soon() -> 
 
 def test_what_reading_takes_is_found_out_on_a_few_tokens_first() -> None:
     """Of a draft that takes four times as long as its size says: it has not the processor alone."""
-    starved = Machine(auto(0.25), cost=steep, model=DRAFT, n_prompt=60, sure=0.99)
-    starved.model = (1.0, 0.9, 0.9)
+    starved = Machine(auto(0.25), cost=steep, model=(1.0, 0.9, 0.9), n_prompt=60, sure=0.99)
     starved.run(300)
     first = next(reason for reason in starved.reasons if "reading" in reason)
     assert "8 at first" in first
