@@ -122,7 +122,7 @@ def as_learned(
 ) -> Learned:
     """In the pacer's units, plain decodes. ``before``: what earlier runs know about acceptance
     and what came of it, which measuring costs says nothing about."""
-    one = target.plain_s
+    one, known = target.plain_s, before or Learned()
     return Learned(
         widths={width: (s / one, TRUSTED) for width, s in target.by_width.items()},
         drafts={
@@ -131,9 +131,9 @@ def as_learned(
             )
             for name, cost in drafts.items()
         },
-        trust=dict(before.trust) if before is not None else {},
-        copied=before.copied if before is not None else (),
-        paid=dict(before.paid) if before is not None else {},
+        trust=dict(known.trust),
+        copied=known.copied,
+        paid=dict(known.paid),
         prompt_rate=None if target.prompt_s is None else min(1.0, target.prompt_s / one),
     )
 
