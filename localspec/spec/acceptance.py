@@ -28,9 +28,9 @@ recorded answers with a good draft; a weak one and sampling lie a tenth lower.""
 TARGET_SURE = 0.7
 """At so large a share of sure places of the target the priors above are right: where the target is
 sure, a draft mostly is. On the recorded answers the two shares correlate with 0.97."""
-CAUTIOUS_SURE = 0.55
-"""What that share is taken to be, while little is known of a text, when much is to be paid for a
-draft in advance."""
+CAUTION, CAUTIOUS_SURE = 0.06, 0.4
+"""While little is known of a text, that share is taken to be so much lower for each plain decode
+that is to be paid for a draft in advance, down to the second value."""
 TEXT_WEIGHT = 8.0
 """How many tokens such a prior counts for."""
 N_STATES = len(STATE_PRIORS)
@@ -44,6 +44,9 @@ SURE_CHANCE, UNSURE_CHANCE = 0.985, 0.6
 SHAPE_WEIGHT = 24.0
 TRUST_WEIGHT = 6.0
 """More would be steadier, but a draft that is sure and always wrong must be found out at once."""
+TRUST_FADING = 0.9
+"""And with each answer it counts for this much less: a draft that was unlucky a few times looks too
+bad to be read for, so nothing would ever be learned of it again."""
 FORGET_AFTER = 256
 """Committed tokens without a draft after which what was learned of a model is half forgotten."""
 
@@ -77,7 +80,8 @@ class ModelAcceptance:
     before they are known.
 
     ``trust`` = accepted over claimed corrects a pair that is over- or under-confident; it belongs
-    to the pair and is kept. The rest belongs to the text and starts afresh with each answer.
+    to the pair and is kept, though it fades. The rest belongs to the text and starts afresh with
+    each answer.
     """
 
     def __init__(self, accepted: float = 0.0, claimed: float = 0.0) -> None:
@@ -87,6 +91,8 @@ class ModelAcceptance:
 
     def begin(self, temperature: float) -> None:
         """A new text. Above temperature 0 the draft's tokens are drawn."""
+        self.accepted *= TRUST_FADING
+        self.claimed *= TRUST_FADING
         self._sampled = temperature > 0
         self._n_sure, self._n_seen = [0.0] * N_STATES, [0.0] * N_STATES
         self._state = FRESH

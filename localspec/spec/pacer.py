@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from localspec.spec.acceptance import (
+    CAUTION,
     CAUTIOUS_SURE,
     TARGET_SURE,
     CopyAcceptance,
@@ -48,12 +49,12 @@ FIRST_READ, FIRST_READ_FROM = 8, 2.5
 decodes than that: the guess may be far off, above all where it has not the processor to itself."""
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
-HORIZON, MAX_HORIZON = 32, 64
-"""Tokens over which catching up must pay for itself, at first and at most: an answer is taken to go
-on for the longer the longer it is already."""
+HORIZON, HORIZON_GROWTH = 16, 0.5
+"""Tokens over which catching up must pay for itself, and how many more for each token that there is
+already: an answer goes on for the longer the longer it is."""
 UNAIDED_TOKENS = 32
 """Of these only the share to which no copy helps: an average over about so many."""
-STAKE, STAKE_DRAWN = 12.0, 3.0
+STAKE, STAKE_DRAWN = 12.0, 2.5
 STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 1.0, 0.6, 0.05
 """The most that catching up may cost, in plain decodes: a part that grows quickly to its full size,
 so that very short answers risk little, and a part that grows with the answer. It is smaller where
@@ -269,10 +270,11 @@ class AutoPacer:
                 reason = f"match of {offer.evidence}"
             else:
                 far = offer.lag > SMALL_LAG
-                dear = far and self._to_read(offer) > STAKE_AT_ONCE
+                price = self._to_read(offer) if far else 0.0
+                dear = price > STAKE_AT_ONCE
                 if dear:  # to look no further than wide decodes were tried would be too modest
                     limit = min(left, self._draft_max, offer.available)
-                prior = 0.0 if not far else CAUTIOUS_SURE if dear else TARGET_SURE
+                prior = _expected_sure(price) if far else 0.0
                 plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), prior)
                 reason = "sure enough of its tokens"
                 self._behind |= dear
@@ -347,11 +349,17 @@ class AutoPacer:
         if price > stake + self._breaker.saved + min(0.0, record.balance):
             return False
         self._missed[offer.drafter] += gain
-        horizon = min(MAX_HORIZON, HORIZON + self._n_tokens)
+        horizon = HORIZON + HORIZON_GROWTH * self._n_tokens
         missed = self._missed[offer.drafter]
         if left < MAX_COPY:  # the end is in sight: only what is to come can pay
             horizon, missed = min(horizon, left + 1), 0.0
         return missed + gain * self._unaided * horizon / plan.tokens > price
+
+
+def _expected_sure(price: float) -> float:
+    """What share of a text the target is taken to be sure of while little of it is known, when so
+    many plain decodes are to be paid for drafting it."""
+    return max(CAUTIOUS_SURE, TARGET_SURE - CAUTION * price)
 
 
 def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:

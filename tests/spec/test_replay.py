@@ -7,6 +7,7 @@ decimals, so half of the last one is allowed. They are not what this pacer happe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import geometric_mean
 
@@ -16,13 +17,15 @@ from bench.replay import curves, fixed
 from bench.replay.curves import Curve
 from bench.replay.optimum import optimum
 from bench.replay.policies import TEACHING_SEED, PlusMinusOne, auto, replay, taught
-from bench.replay.simulate import run
+from bench.replay.simulate import MODEL, run
 from bench.replay.traces import MODES, Trace, load
 from localspec.spec.costs import Learned
 from localspec.spec.fixed_pacers import PlainPacer
 
 SEEDS = (0, 1, 2)
 """Of the noise, in what was learned before as well: one lucky or unlucky teacher tells little."""
+MEAN_SEEDS = tuple(range(8))
+"""The means are held to half a hundredth, and with three seeds they scatter by a whole one."""
 ROUNDING = 0.005
 TRACES = load()
 
@@ -66,20 +69,20 @@ def mean(found: Sequence[tuple[Trace, float]]) -> float:
 @pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_the_floor_holds_where_costs_are_known(curve: Curve) -> None:
     floor = RESEARCHED[curve.name][1]
-    assert mean(speeds(curve, "g", False)) >= floor - ROUNDING
+    assert mean(speeds(curve, "g", False, MEAN_SEEDS)) >= floor - ROUNDING
 
 
 @pytest.mark.parametrize("curve", curves.RESEARCHED, ids=lambda curve: curve.name)
 def test_what_holds_from_a_cold_start(curve: Curve) -> None:
     floor = RESEARCHED[curve.name][0]
-    assert mean(speeds(curve, "g", True)) >= floor - ROUNDING
+    assert mean(speeds(curve, "g", True, MEAN_SEEDS)) >= floor - ROUNDING
 
 
 @pytest.mark.parametrize("curve", curves.MACHINES, ids=lambda curve: curve.name)
 def test_what_holds_for_sampled_text(curve: Curve) -> None:
     floor = RESEARCHED[curve.name][2]
     assert floor is not None
-    assert mean(speeds(curve, "r", False)) >= floor - ROUNDING
+    assert mean(speeds(curve, "r", False, MEAN_SEEDS)) >= floor - ROUNDING
 
 
 def test_long_greedy_answers_are_never_slower() -> None:
@@ -120,6 +123,17 @@ def test_it_beats_every_default(curve: Curve) -> None:
         assert reached > mean([(t, (len(t.out) - 1) / work.cost(curve)) for t, work in works])
     classic = [(t, run(t, curve, PlusMinusOne(), 0).speedup) for t in greedy]
     assert reached > mean(classic)
+
+
+def test_a_draft_that_was_unlucky_once_is_read_for_again() -> None:
+    """A few wrong tokens make it look too bad to be read for; then nothing is learned of it, so
+    only time can tell that it may be better than that."""
+    code = next(trace for trace in TRACES if trace.mode == "g" and trace.name == "code-lru")
+    unlucky = replace(known(curves.OLD_Q8, 0), trust={MODEL: (2.0, 6.0)})
+    pacer = auto(curves.OLD_Q8, unlucky)
+    speedups = [run(code, curves.OLD_Q8, pacer, seed).speedup for seed in range(24)]
+    assert max(speedups[:2]) < 1.1
+    assert min(speedups[-4:]) > 1.2
 
 
 # -- the bench itself: what its figures rest on
