@@ -35,6 +35,9 @@ RETRY_MOST = 0.5
 by the number of measurements: one bad measurement is never final, many are believed."""
 AGEING = 16
 """Ages matter so little that they are looked at only once in so many decodes."""
+DOUBT = 0.1
+"""With each run in which it was not measured, so much of what a draft decode costs more than was
+guessed is forgotten."""
 FEW = 32
 """Up to so many missed tokens a draft model reads at the price of few: decodes of some rows."""
 SLOPE = 2.0
@@ -102,6 +105,7 @@ class DraftCosts:
     lag_many: Estimate
     guessed: float
     _idle: int = 0
+    _measured: bool = False
     _doubted: bool = False
 
     @classmethod
@@ -138,6 +142,16 @@ class DraftCosts:
         fading = 1 - min(RETRY_MOST / max(1, self.first.n), self._idle * RETRY_PER_DECODE)
         return max(fading, self.guessed / self.first.value)
 
+    def kept(self) -> tuple[tuple[float, int], ...]:
+        """The four estimates, as in ``Learned``. Only a draft that is used is measured: a few
+        measurements on cold weights or a busy machine would else keep it unused for ever."""
+        doubt = 0.0 if self._measured else DOUBT
+        decodes = tuple(
+            (e.value - doubt * max(0.0, e.value - self.guessed), e.n)
+            for e in (self.first, self.next)
+        )
+        return decodes + tuple((e.value, e.n) for e in (self.lag_few, self.lag_many))
+
     @property
     def never_read(self) -> bool:
         """Whether it never had to catch up yet."""
@@ -155,6 +169,7 @@ class DraftCosts:
             self._learn_lag(catchup / n_catchup, few=n_catchup <= FEW)
         if draft <= 0:
             return
+        self._measured = True
         expected = self.first.value + (n_decodes - 1) * self.next.value
         if self.first.n == 0 and draft > STALL * expected and not self._doubted:
             self._doubted = True

@@ -224,7 +224,7 @@ class AutoPacer:
         """What is worth keeping for the next run."""
         return Learned(
             widths=self._target.measured(),
-            drafts={name: _kept(costs) for name, costs in self._drafts.items()},
+            drafts={name: costs.kept() for name, costs in self._drafts.items()},
             trust={name: (m.accepted, m.claimed) for name, m in self._models.items()},
             prompt_rate=self._target.prompt_rate,
             paid={name: record.kept() for name, record in self._records.items()},
@@ -368,8 +368,3 @@ def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:
         return DraftCosts.guess(guess)
     first, following, few, many = (Estimate(v, min(n, 8)) for v, n in known.drafts[name])
     return DraftCosts(first, following, few, many, guess)
-
-
-def _kept(costs: DraftCosts) -> tuple[tuple[float, int], ...]:
-    parts = (costs.first, costs.next, costs.lag_few, costs.lag_many)
-    return tuple((part.value, part.n) for part in parts)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localspec.spec.acceptance import CAUTIOUS_SURE, TARGET_SURE, ModelAcceptance
-from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts
+from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts, Estimate
 from localspec.spec.drafter import Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
@@ -233,3 +233,24 @@ def test_plain_decoding_stays_a_choice() -> None:
     pacer = auto(0.25)
     pacer.begin(60, 60, 0.1)
     assert pacer.choose([Offer("draft", 1, lag=60)], 63).drafter == PLAIN
+
+
+def test_what_was_dear_and_is_not_measured_is_half_forgotten_after_some_runs() -> None:
+    kept = ((0.6, 4), (0.5, 3), (0.1, 0), (0.05, 1))
+    for _ in range(7):
+        first, following, few, many = (Estimate(*part) for part in kept)
+        unused = DraftCosts(first, following, few, many, guessed=0.2)
+        unused.idle()
+        kept = unused.kept()
+    assert kept[0] == (pytest.approx(0.39, abs=0.01), 4)
+    assert kept[1] == (pytest.approx(0.34, abs=0.01), 3)
+    assert kept[2:] == ((0.1, 0), (0.05, 1))
+
+
+def test_what_is_measured_in_a_run_or_cheaper_than_guessed_is_kept_as_it_is() -> None:
+    used = DraftCosts.guess(0.2)
+    for _ in range(20):
+        used.learn(0.6, 1, 0.0, 0)
+    assert used.kept()[0] == (used.first.value, used.first.n)
+    cheap_one = DraftCosts(*(Estimate(0.1, 4) for _ in range(4)), guessed=0.2)
+    assert cheap_one.kept() == ((0.1, 4),) * 4
