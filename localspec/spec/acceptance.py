@@ -85,9 +85,9 @@ class ModelAcceptance:
     """
 
     def __init__(self, accepted: float = 0.0, claimed: float = 0.0) -> None:
-        self.accepted = accepted
-        self.claimed = claimed
+        self.accepted = self.claimed = 0.0
         self.begin(temperature=0.0)
+        self.accepted, self.claimed = accepted, claimed
 
     def begin(self, temperature: float) -> None:
         """A new text. Above temperature 0 the draft's tokens are drawn."""

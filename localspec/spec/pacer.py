@@ -96,9 +96,7 @@ class AutoPacer:
         self._target = TargetCosts(known)
         self._baseline = Baseline()
         self._drafts = {name: _draft_costs(name, cost, known) for name, cost in model_costs.items()}
-        self._models = {
-            name: ModelAcceptance(*known.trust.get(name, (0.0, 0.0))) for name in model_costs
-        }
+        self._models = {name: ModelAcceptance() for name in model_costs}
         self._records = {
             name: TrackRecord(*known.paid.get(name, (0.0, 0.0))) for name in model_costs
         }
@@ -106,6 +104,8 @@ class AutoPacer:
         self._chosen = PLAIN
         self._limit = 0
         self.begin(0, 0, 0.0)
+        for name, model in self._models.items():  # what fades with an answer did not yet
+            model.accepted, model.claimed = known.trust.get(name, (0.0, 0.0))
 
     def begin(
         self, n_prompt: int, n_prefilled: int, prefill_s: float, temperature: float = 0.0
