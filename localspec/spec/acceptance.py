@@ -84,10 +84,9 @@ class ModelAcceptance:
     each answer.
     """
 
-    def __init__(self, accepted: float = 0.0, claimed: float = 0.0) -> None:
+    def __init__(self) -> None:
         self.accepted = self.claimed = 0.0
         self.begin(temperature=0.0)
-        self.accepted, self.claimed = accepted, claimed
 
     def begin(self, temperature: float) -> None:
         """A new text. Above temperature 0 the draft's tokens are drawn."""
@@ -181,6 +180,12 @@ class ModelAcceptance:
     def chance_unsure(self) -> float:
         """Expected acceptance of an unsure token."""
         return min(0.999, self.trust * self._unsure[0] / self._unsure[1])
+
+
+def expected_sure(price: float) -> float:
+    """What share of a text the target is taken to be sure of while little of it is known, when so
+    many plain decodes are to be paid for drafting it."""
+    return max(CAUTIOUS_SURE, TARGET_SURE - CAUTION * price)
 
 
 def _logit(chance: float) -> float:

@@ -8,13 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from localspec.spec.acceptance import (
-    CAUTION,
-    CAUTIOUS_SURE,
-    TARGET_SURE,
-    CopyAcceptance,
-    ModelAcceptance,
-)
+from localspec.spec.acceptance import CopyAcceptance, ModelAcceptance, expected_sure
 from localspec.spec.breaker import Breaker, TrackRecord
 from localspec.spec.costs import (
     FIRST_WIDTH,
@@ -274,7 +268,7 @@ class AutoPacer:
                 dear = price > STAKE_AT_ONCE
                 if dear:  # to look no further than wide decodes were tried would be too modest
                     limit = min(left, self._draft_max, offer.available)
-                prior = _expected_sure(price) if far else 0.0
+                prior = expected_sure(price) if far else 0.0
                 plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), prior)
                 reason = "sure enough of its tokens"
                 self._behind |= dear
@@ -354,12 +348,6 @@ class AutoPacer:
         if left < MAX_COPY:  # the end is in sight: only what is to come can pay
             horizon, missed = min(horizon, left + 1), 0.0
         return missed + gain * self._unaided * horizon / plan.tokens > price
-
-
-def _expected_sure(price: float) -> float:
-    """What share of a text the target is taken to be sure of while little of it is known, when so
-    many plain decodes are to be paid for drafting it."""
-    return max(CAUTIOUS_SURE, TARGET_SURE - CAUTION * price)
 
 
 def _draft_costs(name: str, guess: float, known: Learned) -> DraftCosts:

@@ -240,7 +240,6 @@ def test_what_was_dear_and_is_not_measured_is_half_forgotten_after_some_runs() -
     for _ in range(7):
         first, following, few, many = (Estimate(*part) for part in kept)
         unused = DraftCosts(first, following, few, many, guessed=0.2)
-        unused.idle()
         kept = unused.kept()
     assert kept[0] == (pytest.approx(0.39, abs=0.01), 4)
     assert kept[1] == (pytest.approx(0.34, abs=0.01), 3)
