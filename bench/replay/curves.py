@@ -1,6 +1,6 @@
 """Cost curves of machines: what a decode costs by width, in plain target decodes.
 
-The first two and the last two were measured; the others are shapes (see each ``about``). Linear
+The first two and the last four were measured; the others are shapes (see each ``about``). Linear
 between points, and beyond the last one as between the last two.
 """
 
@@ -66,6 +66,10 @@ _OLD_Q8 = points({1: 1, 2: 1.36, 3: 2.21, 4: 2.0, 5: 2.71, 6: 2.61, 7: 3.64, 8: 
                   64: 20.5, 128: 40})
 _OLD_DRAFT = points({1: 1, 2: 1.68, 4: 2.0, 8: 2.5, 16: 3.7, 24: 7.0, 40: 11.3, 64: 17.0, 128: 31.4,
                      256: 59.0})
+_LATER_Q4 = points({1: 1, 2: 1.73, 3: 2.45, 4: 3.0, 5: 3.77, 6: 4.62, 7: 5.06, 8: 7.4, 10: 8.89,
+                   12: 10.2, 16: 9.8, 20: 13.0, 24: 15.0, 32: 17.0})
+_LATER_Q8 = points({1: 1, 2: 1.46, 3: 2.4, 4: 2.27, 5: 2.91, 6: 3.04, 7: 3.88, 8: 4.03, 10: 4.77,
+                   12: 5.68, 16: 7.29, 19: 9.3, 32: 14.6})
 _METAL = points({1: 1, 2: 1.3, 3: 1.5, 4: 1.7, 8: 2.6, 9: 3.0, 16: 3.1, 32: 3.4, 64: 5.5,
                  128: 10})
 _LAPTOP = _linear(0.04)
@@ -89,9 +93,11 @@ DEAR = Curve(
 PROPORTIONAL = Curve("proportional", "cost proportional to width", _linear(1), 0.15, _linear(1))
 OLD_Q4 = Curve("old-q4", "2-core CPU without AVX-512, Q4_K_M pair", _OLD_Q4, 0.49, _OLD_DRAFT)
 OLD_Q8 = Curve("old-q8", "the same, Q8_0 target, Q4_0 draft", _OLD_Q8, 0.28, _OLD_DRAFT)
+LATER_Q4 = Curve("later-q4", "the same processor on another day", _LATER_Q4, 0.48, _OLD_DRAFT)
+LATER_Q8 = Curve("later-q8", "the same, Q8_0 target, Q4_0 draft", _LATER_Q8, 0.28, _OLD_DRAFT)
 
 MACHINES = (CPU_Q4, CPU_Q8, LAPTOP, METAL, GPU, MOE)
 ADVERSARIAL = (DEAR, PROPORTIONAL)
 RESEARCHED = MACHINES + ADVERSARIAL
-OLD = (OLD_Q4, OLD_Q8)
+OLD = (OLD_Q4, OLD_Q8, LATER_Q4, LATER_Q8)
 ALL = RESEARCHED + OLD

@@ -110,7 +110,7 @@ class Lookup(Copier):
     def begin(self, tokens: Sequence[int], sampler: Sampler | None = None) -> None:
         """An answer starts after ``tokens``. Only what is not a common prefix is indexed anew."""
         index = self._index
-        kept = _common_prefix(index.tokens, tokens)
+        kept = common_prefix(index.tokens, tokens)
         while len(index.tokens) > kept:
             index.pop()
         for token in tokens[kept:]:
@@ -140,8 +140,9 @@ class Lookup(Copier):
         return said
 
 
-def _common_prefix(held: Sequence[int], wanted: Sequence[int]) -> int:
-    for position, (ours, theirs) in enumerate(zip(held, wanted, strict=False)):
-        if ours != theirs:
-            return position
-    return min(len(held), len(wanted))
+def common_prefix(held: Sequence[int], wanted: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    n = min(len(held), len(wanted))
+    if held[:n] == wanted[:n]:  # the usual case, at C's speed
+        return n
+    return next((i for i in range(n) if held[i] != wanted[i]), n)

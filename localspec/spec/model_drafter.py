@@ -19,6 +19,7 @@ from localspec.spec.drafter import (
     Sampler,
 )
 from localspec.spec.guess import begun, guess
+from localspec.spec.lookup import common_prefix
 
 MAX_FAILURES = 3
 """After so many failed draft decodes in a row the drafter stays away until the next answer."""
@@ -82,7 +83,7 @@ class ModelDrafter:
         self._tokens = self._own(tokens)
         self._sampler = sampler
         self._n_failures = 0
-        self._n_valid = _common_prefix(self._decoder.tokens, self._tokens)
+        self._n_valid = common_prefix(self._decoder.tokens, self._tokens)
 
     def commit(self, tokens: Sequence[int]) -> None:
         sampler = self._sampler
@@ -212,10 +213,3 @@ class ModelDrafter:
         """The last decode's logits over the target's ids."""
         row = self._decoder.row(0)
         return row if self._translation is None else self._translation.project(row)
-
-
-def _common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:
-        return n
-    return next(i for i in range(n) if a[i] != b[i])

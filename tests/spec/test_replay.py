@@ -105,6 +105,13 @@ def test_no_greedy_answer_loses_much() -> None:
     assert sum(speed >= 0.97 for speed in every) >= 0.98 * len(every)
 
 
+@pytest.mark.parametrize("curve", [curves.LATER_Q4, curves.LATER_Q8], ids=lambda curve: curve.name)
+def test_no_greedy_answer_loses_much_where_drafts_seldom_pay(curve: Curve) -> None:
+    """Wide decodes cost nearly as much as their rows one by one there."""
+    assert min(s for _, s in speeds(curve, "g", False)) >= 0.95
+    assert mean(speeds(curve, "g", False)) > 1.0
+
+
 def test_few_sampled_answers_lose_much() -> None:
     """The aim is 0.95 for each, this is where it stands. Those under it are short answers where a
     row is dear, drawn drafts must be verified whole, and a prompt is read that does not pay."""
