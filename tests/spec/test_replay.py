@@ -1,4 +1,4 @@
-"""The pacer against recorded answers on eight machines: the floor that no change may break.
+"""The pacer against recorded answers on many machines: the floor that no change may break.
 
 The floors are the figures of the research that the policy started from, which gave them with two
 decimals, so half of the last one is allowed. They are not what this pacer happens to reach.
