@@ -33,6 +33,8 @@ Candidates = npt.NDArray[Any]
 
 N_BEST = 128
 """So many of the best candidates are shown to a grammar before the whole vocabulary is."""
+_GROUP = 128
+"""So many logits make a group, of which only the best is looked at to bound the ``n``th best."""
 _MARGIN = 1e-5  # llama.cpp adds probabilities in single precision
 
 
@@ -90,7 +92,7 @@ class Chain:
 
     def distribution(self, row: Row) -> Dist:
         row = self._weighed(row)
-        left = self._scratch.fill(row) if self._grammar is None else self._allowed(row)
+        left = self._allowed(row) if self._grammar is not None else self._kept(row)
         if self._sigma is not None:
             left = _possible(self._scratch.apply(self._sigma, left)[0])
         left, selected = self._scratch.apply(self._choice, left)
@@ -158,6 +160,15 @@ class Chain:
         weighed: Row = row.copy()
         weighed[changed["id"]] = changed["logit"]
         return weighed
+
+    # -- truncation ---------------------------------------------------------------------------
+
+    def _kept(self, row: Row) -> Candidates:
+        """Candidates without those that top-k takes out, where it comes first."""
+        settings = self.settings
+        if self._sigma is not None or self._mirostat or settings.top_k <= 0:
+            return self._scratch.fill(row)
+        return self._scratch.at_least(row, settings.top_k)
 
     # -- grammar ------------------------------------------------------------------------------
 
@@ -240,15 +251,18 @@ class _Scratch:
 
     def fill(self, row: Row) -> Candidates:
         """The possible tokens of ``row``, as a view that is valid until the next call."""
-        n = len(row)
-        if n > len(self._array):
-            self._array = np.zeros(n, dtype=_CANDIDATE)
-            self._ids = np.arange(n, dtype=np.int32)
-        ids, logits = self._ids[:n], row
+        # By index on plain arrays: a mask over the structured one takes ten times as long.
         if row.min() == -np.inf:
-            # By index on plain arrays: a mask over the structured one takes ten times as long.
-            ids = np.flatnonzero(row > -np.inf).astype(np.int32)
-            logits = row[ids]
+            ids = np.flatnonzero(row > -np.inf)
+            return self._put(ids, row[ids])
+        n = len(row)
+        if n > len(self._ids):
+            self._ids = np.arange(n, dtype=np.int32)
+        return self._put(self._ids[:n], row)
+
+    def _put(self, ids: npt.NDArray[Any], logits: Row) -> Candidates:
+        if len(ids) > len(self._array):
+            self._array = np.zeros(len(ids), dtype=_CANDIDATE)
         array = self._array[: len(ids)]
         array["id"] = ids
         array["logit"] = logits
@@ -258,7 +272,24 @@ class _Scratch:
         """The ``n`` best tokens in descending order, a copy."""
         if n not in self._top:
             self._top[n] = llama_cpp.llama_sampler_init_top_k(n)
-        return self.apply(self._top[n], self.fill(row))[0].copy()
+        return self.apply(self._top[n], self.at_least(row, n))[0].copy()
+
+    def at_least(self, row: Row, n: int) -> Candidates:
+        """The ``n`` best tokens of ``row`` and a few more, in the order of their ids; all that
+        ``fill`` gives where there are not so many. A view as that of ``fill``.
+
+        At least ``n`` logits are as high as the ``n``th highest of the groups' best ones, and few
+        more than those. Finding them so takes a fifth of the time of handing over a vocabulary.
+        """
+        n_groups = len(row) // _GROUP
+        if n_groups < n:
+            return self.fill(row)
+        peaks = row[: n_groups * _GROUP].reshape(_GROUP, n_groups).max(axis=0)
+        bound = np.partition(peaks, n_groups - n)[n_groups - n]
+        if bound == -np.inf:
+            return self.fill(row)
+        ids = np.flatnonzero(row >= bound)
+        return self._put(ids, row[ids])
 
     def apply(self, sampler: Any, array: Candidates) -> tuple[Candidates, int]:
         """(candidates after ``sampler``, index of the selected one). Works in ``array``; what it

@@ -9,8 +9,9 @@ nothing but the text, it is the same one whether anything was drafted or not.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 
 from localspec.spec.drafter import Dist
 
@@ -22,11 +23,11 @@ class Race:
     """The waiting times of one seed."""
 
     def __init__(self, seed: int) -> None:
-        self._key = _mixed_one(seed)
+        self._key = _mixed(seed & _MASK)
 
     def winner(self, dist: Dist, place: int) -> int:
         """The token of ``dist`` that wins at ``place``, the number of tokens before it."""
-        start = _mixed_one(self._key + place * _STEP)
+        start = _mixed((self._key + place * _STEP) & _MASK)
         bits = _mixed(np.uint64(start) + dist.ids.astype(np.uint64) * np.uint64(_STEP))
         waiting = -np.log1p((bits >> np.uint64(11)) * -(2.0**-53))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -34,13 +35,9 @@ class Race:
         return int(dist.ids[int(arrival.argmin())])
 
 
-def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit depends on all."""
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return bits ^ (bits >> np.uint64(31))
-
-
-def _mixed_one(number: int) -> int:
-    """The same for one number."""
-    return int(_mixed(np.array([number & _MASK], dtype=np.uint64))[0])
+def _mixed(bits: Any) -> Any:
+    """The finaliser of SplitMix64 (Steele, Lea & Flood 2014) of a Python number below 2**64, or of
+    each in an array of uint64: every bit depends on all."""
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return bits ^ (bits >> 31)

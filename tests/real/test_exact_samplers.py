@@ -261,6 +261,31 @@ def test_a_sure_model_is_not_asked_about_the_whole_vocabulary(
     assert max(asked) <= sampler_module.N_BEST
 
 
+def test_where_top_k_comes_first_the_chain_sees_few_candidates(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole vocabulary takes longer to hand over than all else that sampling does."""
+    seen: list[int] = []
+    apply = sampler_module._Scratch.apply
+
+    def counting(
+        self: sampler_module._Scratch, sampler: Any, array: sampler_module.Candidates
+    ) -> tuple[sampler_module.Candidates, int]:
+        seen.append(len(array))
+        return apply(self, sampler, array)
+
+    monkeypatch.setattr(sampler_module._Scratch, "apply", counting)
+    for case, most in (
+        ("defaults", 60),
+        ("min-p", model.n_vocab),
+        ("sigma-typical", model.n_vocab),
+    ):
+        seen.clear()
+        s = replace(OFF, **CASES[case])  # type: ignore[arg-type]
+        Chain(model, s, [1]).distribution(row_of(model, 2))
+        assert most * 2 // 3 <= max(seen) <= most
+
+
 def test_greedy_with_a_grammar_takes_the_best_that_it_allows(model: Model) -> None:
     chain = Chain(model, Sampling(temperature=0, grammar=JSON), [1])
     mask = mask_of(model, chain, np.zeros(model.n_vocab))
