@@ -97,7 +97,9 @@ class Chain:
             left = _possible(self._scratch.apply(self._sigma, left)[0])
         left, selected = self._scratch.apply(self._choice, left)
         if self._mirostat:
-            return Dist(left["id"][selected : selected + 1].copy(), np.ones(1))
+            left = left[selected : selected + 1]
+        if len(left) == 1:  # as often as not, where the model is sure
+            return Dist(left["id"].copy(), np.ones(1))
         logits = left["logit"].astype(np.float64)
         probs = np.exp(logits - logits.max())
         probs /= probs.sum()

@@ -27,6 +27,8 @@ class Race:
 
     def winner(self, dist: Dist, place: int) -> int:
         """The token of ``dist`` that wins at ``place``, the number of tokens before it."""
+        if len(dist.ids) == 1:
+            return int(dist.ids[0])
         start = _mixed((self._key + place * _STEP) & _MASK)
         bits = _mixed(np.uint64(start) + dist.ids.astype(np.uint64) * np.uint64(_STEP))
         waiting = -np.log1p((bits >> np.uint64(11)) * -(2.0**-53))
