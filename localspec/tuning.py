@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from localspec.benchmark.costs import between, cost_by_width
+from localspec.benchmark.costs import N_PASSES, between, cost_by_width
 from localspec.drafts import OnDisk
 from localspec.files import Cancelled
 from localspec.header import Header
@@ -21,8 +21,8 @@ N_PROMPT = 128
 """Tokens of the decode that stands for a prompt pass, and most tokens before each measured one."""
 N_FEW = 16
 """Tokens that stand for the few that a draft missed in a step or two."""
-TRUSTED = 8
-"""Measurements that a value counts for in the pacer: it was the least of several."""
+TRUSTED = N_PASSES
+"""Measurements that a value counts for in the pacer: it is the median of so many."""
 THREADS_GAIN = 1.05
 """Other thread counts must be so much faster to be kept: less is noise."""
 MAX_THREAD_COUNTS = 8
@@ -111,9 +111,7 @@ def _rowless(
     clock: Callable[[], float],
 ) -> float | None:
     """Seconds per token of a decode of ``n`` with one row, None if that does not fit."""
-    found = cost_by_width(
-        decoder, prefix, (n,), n_rows=1, n_passes=2, cancelled=cancelled, clock=clock
-    )
+    found = cost_by_width(decoder, prefix, (n,), n_rows=1, cancelled=cancelled, clock=clock)
     return found[n] / n if n in found else None
 
 
@@ -171,6 +169,7 @@ def cost_by_threads(
     clock: Callable[[], float] = time.perf_counter,
 ) -> ThreadCosts:
     """Only whole passes count. The caller sets the threads to use afterwards."""
+    prefix = prefix[:N_FEW]  # with one thread, reading on takes seconds each time
     found: dict[int, tuple[float, float]] = {}
     plain_times: dict[int, list[float]] = {}
     for _ in range(n_passes):

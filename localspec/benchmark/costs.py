@@ -1,13 +1,16 @@
 """What decodes cost on this machine, measured on purpose: by width, by prompt length.
 
-Noise only adds time, so the cheapest of a few passes is what a decode costs. The passes go over all
-widths in turn: a burst of work elsewhere then spoils one value of each and not all of one.
+What counts is the median of a few passes, for that is what an answer will pay: the least is luck.
+The passes go over all widths in turn, with a plain decode before each of the others. Costs are
+compared with the plain decodes of the same pass: a machine that is slower for a while is slower for
+both.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 
 from localspec.files import Cancelled
 from localspec.spec.drafter import Decoder
@@ -30,29 +33,39 @@ def cost_by_width(
     cancelled: Cancelled = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[int, float]:
-    """width -> least seconds of a decode of so many tokens after ``prefix``, reading the best token
-    of ``n_rows`` rows (None: of all, as verification does).
+    """width -> median seconds of a decode of so many tokens after ``prefix``, reading the best
+    token of ``n_rows`` rows (None: of all, as verification does).
 
     Widths that do not fit the context are left out; when cancelled, what was measured by then is
     returned. The cache is empty afterwards. Raises DecodeError.
     """
-    found: dict[int, float] = {}
     fitting = [width for width in widths if len(prefix) + width <= decoder.n_ctx]
+    in_turn = fitting
+    if 1 in fitting and len(fitting) > 1:
+        in_turn = [turn for width in fitting if width > 1 for turn in (1, width)]
     _read(decoder, prefix)
     # The first decode of a width may set things up that later ones do not pay for.
+    for width in fitting[:2] if n_passes > 1 and not cancelled() else ():
+        _one(decoder, prefix, width, n_rows or width, clock)
+    plain: list[float] = []
+    costs: dict[int, list[float]] = {}
     started = clock()
-    for number in range(n_passes + 1):
-        if number > 1 and clock() - started > budget_s:
+    for number in range(n_passes):
+        if number and clock() - started > budget_s:
             break
-        for width in fitting if number else fitting[:2]:
+        times: dict[int, list[float]] = {}
+        for width in in_turn:
             if cancelled():
-                decoder.clear()
-                return found
+                break
             seconds = _one(decoder, prefix, width, n_rows or width, clock)
-            if number:
-                found[width] = min(seconds, found.get(width, seconds))
+            times.setdefault(width, []).append(seconds)
+        plain += times.get(1, [])
+        unit = median(times[1]) if 1 in times else 1.0
+        for width, measured in times.items():
+            costs.setdefault(width, []).append(median(measured) / unit)
     decoder.clear()
-    return found
+    unit = median(plain) if plain else 1.0
+    return {width: unit * median(costs[width]) for width in fitting if width in costs}
 
 
 def _one(

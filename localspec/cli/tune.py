@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 N_CTX = 1024
 N_PREFIX = 128
+BUDGET_S = 20.0
+"""After so long no further pass over the widths begins."""
 N_ANSWER = 48
 PROMPTS = ("code-lru", "creative-lighthouse")
 """Acceptance is measured on these: one text that is easy to guess and one that is not."""
@@ -46,8 +48,8 @@ def command(pair: str | None, files: bool, as_json: bool, quiet: bool, **flags: 
     """Measure what PAIR costs on this machine, and keep it for the next run.
 
     Costs of decodes by their width, of the draft and of prompts; thread counts; and, with several
-    quantisations of the same models here, which go best together. Takes about a minute. Close other
-    programs first. Nothing is kept when it is stopped.
+    quantisations of the same models here, which go best together. Takes a minute or two. Close
+    other programs first. Nothing is kept when it is stopped.
     """  # fmt: skip
     from localspec.cli.output import TerminalProgress, note
     from localspec.cli.tune_report import show
@@ -135,7 +137,7 @@ class _Tuning:
         if by_threads.by_count:
             session.set_threads(best.decode, best.batch)
         with _Piece(self._progress, "Measuring decodes of the target by width"):
-            target = target_costs(contexts[0], prefix, cancelled=self._interrupt)
+            target = target_costs(contexts[0], prefix, budget_s=BUDGET_S, cancelled=self._interrupt)
         drafts = {}
         for context in contexts[1:]:
             with _Piece(self._progress, "Measuring the draft model"):
