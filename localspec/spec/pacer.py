@@ -54,6 +54,9 @@ STAKE_AT_ONCE, STAKE_RAMP, STAKE_PER_TOKEN = 1.0, 0.6, 0.05
 so that very short answers risk little, and a part that grows with the answer. It is smaller where
 drafts are drawn, which gain less: they must be verified whole. What is as cheap as a decode may be
 done at once."""
+HOPELESS_TO_READ = 2.0
+"""How sure the target is of a text is not even found out for a draft model that costs so many times
+what may be staked on it."""
 PROBE_AFTER = 48
 """Plain steps of an answer with nothing wider ever measured, after which a good match is used to
 measure: the prompt rate alone may have promised too little."""
@@ -262,19 +265,13 @@ class AutoPacer:
             if offer.drafter not in self._models:
                 plan = self._plan_copy(offer, limit, lag_cost)
                 reason = f"match of {offer.evidence}"
-            else:
-                far = offer.lag > SMALL_LAG
-                price = self._to_read(offer) if far else 0.0
-                dear = price > STAKE_AT_ONCE
-                if dear:  # to look no further than wide decodes were tried would be too modest
-                    limit = min(left, self._draft_max, offer.available)
-                prior = expected_sure(price) if far else 0.0
-                plan = self._plan_model(offer.drafter, min(limit, MAX_MODEL_DRAFT), prior)
+            elif offer.lag <= SMALL_LAG:
+                plan = self._plan_model(offer.drafter, limit)
                 reason = "sure enough of its tokens"
-                self._behind |= dear
-                if far:
-                    behind.append((offer, plan))
-                    continue
+            else:
+                if (far := self._plan_far(offer, limit, left)) is not None:
+                    behind.append((offer, far))
+                continue
             if plan.n and plan.value > worth:
                 expected = f"{plan.tokens:.1f} tokens expected for {plan.cost:.1f} decodes"
                 best, worth = Choice(offer.drafter, plan.n, f"{reason}: {expected}"), plan.value
@@ -319,7 +316,20 @@ class AutoPacer:
             return Choice(offer.drafter, 0, reason, n_read=FIRST_READ)
         return Choice(offer.drafter, n, reason)
 
-    def _plan_model(self, name: str, limit: int, text_sure: float) -> Plan:
+    def _plan_far(self, offer: Offer, limit: int, left: int) -> Plan | None:
+        """A draft after all that was missed is read; None where that cannot be afforded."""
+        price = self._to_read(offer)
+        most = self._most_to_read(offer.drafter, math.inf)
+        dear = price > STAKE_AT_ONCE
+        self._behind |= dear and price < HOPELESS_TO_READ * most
+        if price > most:
+            return None
+        if dear:  # to look no further than wide decodes were tried would be too modest
+            limit = min(left, self._draft_max, offer.available)
+        return self._plan_model(offer.drafter, limit, expected_sure(price))
+
+    def _plan_model(self, name: str, limit: int, text_sure: float = 0.0) -> Plan:
+        limit = min(limit, MAX_MODEL_DRAFT)
         costs = self._drafts[name]
         outlook = self._models[name].outlook(text_sure)
         start = Drafted(self._target, self._price, self._sampled)
@@ -332,15 +342,19 @@ class AutoPacer:
         """What reading all that a model missed costs, in plain decodes."""
         return self._drafts[offer.drafter].catch_up(offer.lag - 1)
 
+    def _most_to_read(self, name: str, ramp: float) -> float:
+        """What may be staked on reading now, in plain decodes; ``ramp``: how far its first part has
+        grown."""
+        record = self._records[name]
+        stake = min(STAKE_DRAWN if self._sampled else STAKE, STAKE_AT_ONCE + ramp)
+        stake = record.share * (stake + STAKE_PER_TOKEN * self._n_tokens)
+        # What this drafter lost in this answer counts twice: it had its chance.
+        return stake + self._breaker.saved + min(0.0, record.balance)
+
     def _catches_up(self, offer: Offer, plan: Plan, gain: float, left: int) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
         price = self._to_read(offer)
-        record = self._records[offer.drafter]
-        most = STAKE_DRAWN if self._sampled else STAKE
-        stake = min(most, STAKE_AT_ONCE + STAKE_RAMP * self._n_tokens)
-        stake = record.share * (stake + STAKE_PER_TOKEN * self._n_tokens)
-        # What this drafter lost in this answer counts twice: it had its chance.
-        if price > stake + self._breaker.saved + min(0.0, record.balance):
+        if price > self._most_to_read(offer.drafter, STAKE_RAMP * self._n_tokens):
             return False
         self._missed[offer.drafter] += gain
         horizon = HORIZON + HORIZON_GROWTH * self._n_tokens

@@ -52,6 +52,17 @@ def test_the_target_is_only_asked_while_a_draft_model_is_dear_to_catch_up() -> N
     assert not FixedPacer("draft", 3).wants_confidence
 
 
+def test_the_target_is_not_asked_for_a_draft_that_could_not_be_read_for_anyway() -> None:
+    """A long text on a processor: asking costs as much as all else that the pacer does."""
+    long = Machine(auto(0.25), cost=steep, model=DRAFT, n_prompt=3000, sure=0.99)
+    asked = 0
+    for _ in range(60):
+        long.step()
+        asked += long.pacer.wants_confidence
+    assert asked == 0
+    assert long.tokens_with("draft") == []
+
+
 def test_nothing_is_read_for_the_last_tokens_of_an_answer() -> None:
     late = machine(0.99)
     for _ in range(100):
