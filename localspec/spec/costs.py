@@ -153,9 +153,9 @@ class DraftCosts:
         return decodes + tuple((e.value, e.n) for e in (self.lag_few, self.lag_many))
 
     @property
-    def never_read(self) -> bool:
-        """Whether it never had to catch up yet."""
-        return self.lag_few.n == self.lag_many.n == 0
+    def n_catch_ups(self) -> int:
+        """How often it has caught up."""
+        return self.lag_few.n + self.lag_many.n
 
     @property
     def is_trial(self) -> bool:
@@ -183,15 +183,19 @@ class DraftCosts:
             self.next.add(self.next.value * factor)
 
     def _learn_lag(self, cost: float, few: bool) -> None:
-        """A token took ``cost`` to read. Where that is dearer than guessed when it is first seen,
-        so is what else is still a guess, likely."""
+        """A token took ``cost`` to read. Where that is dearer at first than it was taken to be, so
+        is what else is still a guess, likely."""
         lag = self.lag_few if few else self.lag_many
-        first, guessed = self.never_read, lag.value
-        lag.add(cost)
-        if first and lag.value > guessed > 0:
+        n_before, before = self.n_catch_ups, lag.value
+        if lag.n == 1 and cost > before:
+            # Where other programs are at work, a short piece slips past them and a longer does not.
+            lag.value, lag.n = (before + cost) / 2, 2
+        else:
+            lag.add(cost)
+        if n_before < 2 and lag.value > before > 0:
             for other in (self.lag_few, self.lag_many, self.first, self.next):
                 if other.n == 0:
-                    other.value *= lag.value / guessed
+                    other.value *= lag.value / before
 
 
 @dataclass(slots=True)

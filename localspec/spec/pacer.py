@@ -38,9 +38,10 @@ TRIAL = 6
 """The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
 were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
-FIRST_READ, FIRST_READ_FROM = 8, 2.5
-"""A model that never read anything first reads so many tokens, if all are taken to cost more plain
-decodes than that: the guess may be far off, above all where it has not the processor to itself."""
+FIRST_READS, FIRST_READS_FROM = (8, 16), 2.5
+"""A model that never read anything first reads so many tokens, then so many, if all are taken to
+cost more plain decodes than that: the guess may be far off, above all where it has not the
+processor to itself, and there a short piece may look cheaper than it is."""
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
 HORIZON, HORIZON_GROWTH = 16, 0.5
@@ -311,9 +312,11 @@ class AutoPacer:
 
     def _reading(self, offer: Offer, n: int) -> Choice:
         reason = f"reading the {offer.lag} tokens it missed"
-        if self._drafts[offer.drafter].never_read and self._to_read(offer) > FIRST_READ_FROM:
-            reason = f"{reason}, {FIRST_READ} at first to see what that costs"
-            return Choice(offer.drafter, 0, reason, n_read=FIRST_READ)
+        n_before = self._drafts[offer.drafter].n_catch_ups
+        if n_before < len(FIRST_READS) and self._to_read(offer) > FIRST_READS_FROM:
+            piece = FIRST_READS[n_before]
+            reason = f"{reason}, {piece} at first to see what that costs"
+            return Choice(offer.drafter, 0, reason, n_read=piece)
         return Choice(offer.drafter, n, reason)
 
     def _plan_far(self, offer: Offer, limit: int, left: int) -> Plan | None:

@@ -13,7 +13,7 @@ from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts, Estimate
 from localspec.spec.drafter import Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
-from localspec.spec.pacer import AutoPacer
+from localspec.spec.pacer import FIRST_READS, AutoPacer
 from localspec.spec.verify import peak
 from tests.spec.test_pacer import N_PROMPT, Machine, auto, cheap
 
@@ -120,8 +120,23 @@ def test_what_reading_takes_is_found_out_on_a_few_tokens_first() -> None:
     assert "8 at first" in first
     assert starved.speedup > 0.97
     fed = machine(0.99).run(300)
-    assert [reason for reason in fed.reasons if "at first" in reason] == [first]
+    pieces = [reason for reason in fed.reasons if "at first" in reason]
+    assert pieces[0] == first
+    assert ["16 at first" in piece for piece in pieces[1:]] == [True]
     assert fed.speedup > 1.2
+
+
+def test_a_second_piece_shows_what_a_short_one_slipped_past() -> None:
+    costs = DraftCosts.guess(0.25)
+    costs.learn(0.0, 0, 8 * 0.1, 8)
+    before = costs.catch_up(80)
+    costs.learn(0.0, 0, 16 * 0.6, 16)
+    assert costs.catch_up(80) > 3 * before
+    assert costs.next.value > 0.25  # nor are its decodes as cheap as guessed
+    steady = DraftCosts.guess(0.25)
+    for n in FIRST_READS:
+        steady.learn(0.0, 0, n * 0.1, n)
+    assert steady.catch_up(80) == pytest.approx(before)
 
 
 def test_what_is_cheap_or_was_read_before_is_read_whole() -> None:
