@@ -22,7 +22,7 @@ N_PROMPT = 128
 N_FEW = 16
 """Tokens that stand for the few that a draft missed in a step or two."""
 TRUSTED = N_PASSES
-"""Measurements that a value counts for in the pacer: it is the median of so many."""
+"""Measurements that a value counts for in the pacer: it is the median of about so many."""
 THREADS_GAIN = 1.05
 """Other thread counts must be so much faster to be kept: less is noise."""
 MAX_THREAD_COUNTS = 8
