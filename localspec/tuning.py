@@ -21,6 +21,9 @@ N_PROMPT = 128
 """Tokens of the decode that stands for a prompt pass, and most tokens before each measured one."""
 N_FEW = 16
 """Tokens that stand for the few that a draft missed in a step or two."""
+N_BEFORE = 16
+"""Tokens before each decode that is measured for a thread count: with one thread, to read more
+would take seconds each time."""
 TRUSTED = N_PASSES
 """Measurements that a value counts for in the pacer: it is the median of about so many."""
 THREADS_GAIN = 1.05
@@ -169,7 +172,7 @@ def cost_by_threads(
     clock: Callable[[], float] = time.perf_counter,
 ) -> ThreadCosts:
     """Only whole passes count. The caller sets the threads to use afterwards."""
-    prefix = prefix[:N_FEW]  # with one thread, reading on takes seconds each time
+    prefix = prefix[:N_BEFORE]
     found: dict[int, tuple[float, float]] = {}
     plain_times: dict[int, list[float]] = {}
     for _ in range(n_passes):

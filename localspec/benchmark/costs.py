@@ -60,12 +60,12 @@ def cost_by_width(
             seconds = _one(decoder, prefix, width, n_rows or width, clock)
             times.setdefault(width, []).append(seconds)
         plain += times.get(1, [])
-        unit = median(times[1]) if 1 in times else 1.0
+        plain_then = median(times[1]) if 1 in times else 1.0
         for width, measured in times.items():
-            costs.setdefault(width, []).append(median(measured) / unit)
+            costs.setdefault(width, []).append(median(measured) / plain_then)
     decoder.clear()
-    unit = median(plain) if plain else 1.0
-    return {width: unit * median(costs[width]) for width in fitting if width in costs}
+    plain_s = median(plain) if plain else 1.0
+    return {width: plain_s * median(costs[width]) for width in fitting if width in costs}
 
 
 def _one(

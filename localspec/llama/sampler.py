@@ -7,7 +7,8 @@ The draw itself is ours, because the rejection rule needs p.
 p is defined so: penalties, DRY and logit bias change single logits; tokens that the grammar forbids
 are taken out; then top-n-sigma, top-k, typical, top-p, min-p, XTC and temperature see what is left.
 Candidates with probability 0 are dropped between the links: llama.cpp's typical sampler would make
-NaN of them, and its dynamic temperature would count them.
+NaN of them, and its dynamic temperature would count them. Where top-k comes first, only the best
+candidates are handed over.
 """
 
 from __future__ import annotations

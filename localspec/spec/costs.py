@@ -40,6 +40,10 @@ DOUBT = 0.1
 guessed is forgotten."""
 FEW = 32
 """Up to so many missed tokens a draft model reads at the price of few: decodes of some rows."""
+FIRST_READS = (8, 16)
+"""A draft model that never read anything reads so many tokens first, then so many: what it costs is
+a guess that may be far off, above all where it has not the processor to itself, and there a short
+piece may look cheaper than it is."""
 SLOPE = 2.0
 """How steeply cost is guessed to rise at first. Measured machines lie at 2 to 3; hope is cheaper
 than fear, because what is tried is measured and what is not tried stays unknown."""
@@ -91,6 +95,11 @@ class Estimate:
             weight = min(1.0, max(MIN_WEIGHT, 1 / (self.n + 0.5)))
             self.value += weight * (clipped - self.value)
         self.n += 1
+
+    def average(self, value: float) -> None:
+        """One more measurement, which tells as much as each before."""
+        self.n += 1
+        self.value += (value - self.value) / self.n
 
 
 @dataclass(slots=True)
@@ -153,9 +162,10 @@ class DraftCosts:
         return decodes + tuple((e.value, e.n) for e in (self.lag_few, self.lag_many))
 
     @property
-    def n_catch_ups(self) -> int:
-        """How often it has caught up."""
-        return self.lag_few.n + self.lag_many.n
+    def piece_to_try(self) -> int:
+        """How many tokens to read to see what reading takes; 0 where that is known."""
+        n_before = self.lag_few.n + self.lag_many.n
+        return FIRST_READS[n_before] if n_before < len(FIRST_READS) else 0
 
     @property
     def is_trial(self) -> bool:
@@ -186,13 +196,13 @@ class DraftCosts:
         """A token took ``cost`` to read. Where that is dearer at first than it was taken to be, so
         is what else is still a guess, likely."""
         lag = self.lag_few if few else self.lag_many
-        n_before, before = self.n_catch_ups, lag.value
+        is_first, before = self.piece_to_try > 0, lag.value
         if lag.n == 1 and cost > before:
             # Where other programs are at work, a short piece slips past them and a longer does not.
-            lag.value, lag.n = (before + cost) / 2, 2
+            lag.average(cost)
         else:
             lag.add(cost)
-        if n_before < 2 and lag.value > before > 0:
+        if is_first and lag.value > before > 0:
             for other in (self.lag_few, self.lag_many, self.first, self.next):
                 if other.n == 0:
                     other.value *= lag.value / before

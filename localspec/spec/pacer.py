@@ -38,10 +38,8 @@ TRIAL = 6
 """The longest draft of a model whose decodes are not measured yet, or hoped to be cheaper than they
 were: it may turn out to be many times dearer than guessed."""
 MAX_COPY = MAX_WIDTH - 1
-FIRST_READS, FIRST_READS_FROM = (8, 16), 2.5
-"""A model that never read anything first reads so many tokens, then so many, if all are taken to
-cost more plain decodes than that: the guess may be far off, above all where it has not the
-processor to itself, and there a short piece may look cheaper than it is."""
+IN_PIECES_FROM = 2.5
+"""What is taken to cost more plain decodes to read than that is read in pieces at first."""
 SMALL_LAG = 2
 """A model drafter this little behind catches up in its first decode."""
 HORIZON, HORIZON_GROWTH = 16, 0.5
@@ -255,7 +253,7 @@ class AutoPacer:
     def _weigh(self, offers: Sequence[Offer], room: int, left: int) -> tuple[Choice, float]:
         best = Choice(PLAIN, 0, "no draft is expected to pay here")
         worth = self._price - 1 + MARGIN
-        behind: list[tuple[Offer, Plan]] = []
+        behind: list[tuple[Offer, float, Plan]] = []
         lag_cost = sum(
             self._drafts[o.drafter].lag_few.value
             for o in offers
@@ -270,16 +268,19 @@ class AutoPacer:
                 plan = self._plan_model(offer.drafter, limit)
                 reason = "sure enough of its tokens"
             else:
-                if (far := self._plan_far(offer, limit, left)) is not None:
-                    behind.append((offer, far))
+                price = self._to_read(offer)
+                most = self._most_to_read(offer.drafter, math.inf)
+                self._behind |= STAKE_AT_ONCE < price < HOPELESS_TO_READ * most
+                if price <= most:
+                    behind.append((offer, price, self._plan_far(offer, price, limit, left)))
                 continue
             if plan.n and plan.value > worth:
                 expected = f"{plan.tokens:.1f} tokens expected for {plan.cost:.1f} decodes"
                 best, worth = Choice(offer.drafter, plan.n, f"{reason}: {expected}"), plan.value
-        for offer, plan in behind:
+        for offer, price, plan in behind:
             gain = plan.value - worth
-            if plan.n and gain > 0 and self._catches_up(offer, plan, gain, left):
-                best, worth = self._reading(offer, min(room, plan.n)), plan.value
+            if plan.n and gain > 0 and self._catches_up(offer.drafter, price, plan, gain, left):
+                best, worth = self._reading(offer, price, min(room, plan.n)), plan.value
                 break
         if best.n < WIDE - 1 and not self._target.tried(WIDE):
             for offer in offers:
@@ -310,24 +311,18 @@ class AutoPacer:
     def _copy(self, name: str) -> CopyAcceptance:
         return self._copies.setdefault(name, CopyAcceptance())
 
-    def _reading(self, offer: Offer, n: int) -> Choice:
+    def _reading(self, offer: Offer, price: float, n: int) -> Choice:
         reason = f"reading the {offer.lag} tokens it missed"
-        n_before = self._drafts[offer.drafter].n_catch_ups
-        if n_before < len(FIRST_READS) and self._to_read(offer) > FIRST_READS_FROM:
-            piece = FIRST_READS[n_before]
+        piece = self._drafts[offer.drafter].piece_to_try
+        if piece and price > IN_PIECES_FROM:
             reason = f"{reason}, {piece} at first to see what that costs"
             return Choice(offer.drafter, 0, reason, n_read=piece)
         return Choice(offer.drafter, n, reason)
 
-    def _plan_far(self, offer: Offer, limit: int, left: int) -> Plan | None:
-        """A draft after all that was missed is read; None where that cannot be afforded."""
-        price = self._to_read(offer)
-        most = self._most_to_read(offer.drafter, math.inf)
-        dear = price > STAKE_AT_ONCE
-        self._behind |= dear and price < HOPELESS_TO_READ * most
-        if price > most:
-            return None
-        if dear:  # to look no further than wide decodes were tried would be too modest
+    def _plan_far(self, offer: Offer, price: float, limit: int, left: int) -> Plan:
+        """A draft after all that was missed is read for ``price``."""
+        if price > STAKE_AT_ONCE:
+            # To look no further than wide decodes were tried would be too modest.
             limit = min(left, self._draft_max, offer.available)
         return self._plan_model(offer.drafter, limit, expected_sure(price))
 
@@ -354,14 +349,13 @@ class AutoPacer:
         # What this drafter lost in this answer counts twice: it had its chance.
         return stake + self._breaker.saved + min(0.0, record.balance)
 
-    def _catches_up(self, offer: Offer, plan: Plan, gain: float, left: int) -> bool:
+    def _catches_up(self, name: str, price: float, plan: Plan, gain: float, left: int) -> bool:
         """Like ski rental: pay once what was missed, and what is to come, covers the price."""
-        price = self._to_read(offer)
-        if price > self._most_to_read(offer.drafter, STAKE_RAMP * self._n_tokens):
+        if price > self._most_to_read(name, STAKE_RAMP * self._n_tokens):
             return False
-        self._missed[offer.drafter] += gain
+        self._missed[name] += gain
         horizon = HORIZON + HORIZON_GROWTH * self._n_tokens
-        missed = self._missed[offer.drafter]
+        missed = self._missed[name]
         if left < MAX_COPY:  # the end is in sight: only what is to come can pay
             horizon, missed = min(horizon, left + 1), 0.0
         return missed + gain * self._unaided * horizon / plan.tokens > price

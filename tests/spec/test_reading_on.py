@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from localspec.spec.acceptance import CAUTIOUS_SURE, TARGET_SURE, ModelAcceptance
-from localspec.spec.costs import RETRY_PER_DECODE, DraftCosts, Estimate
+from localspec.spec.costs import FIRST_READS, RETRY_PER_DECODE, DraftCosts, Estimate
 from localspec.spec.drafter import Offer
 from localspec.spec.events import PLAIN
 from localspec.spec.fixed_pacers import FixedPacer, PlainPacer
-from localspec.spec.pacer import FIRST_READS, AutoPacer
+from localspec.spec.pacer import AutoPacer
 from localspec.spec.verify import peak
 from tests.spec.test_pacer import N_PROMPT, Machine, auto, cheap
 
